@@ -1,0 +1,100 @@
+"""regluon: Gluon's hybrid imperative and symbolic deep learning on PyTorch kernels.
+
+``import regluon as mx`` and write a network once; run it operator by operator, ``hybridize()`` it into a compiled
+graph, export it, and load it anywhere MXNet's files go.
+"""
+
+from __future__ import annotations
+
+from .ops import registry as _registry
+
+_registry.load()
+
+from . import base, context, error, ops, symbol  # noqa: E402
+from . import array as _array  # noqa: E402
+from . import ndarray  # noqa: E402
+from . import ndarray as nd  # noqa: E402
+from . import numpy  # noqa: E402
+from . import numpy as np  # noqa: E402
+from . import numpy_extension  # noqa: E402
+from . import numpy_extension as npx  # noqa: E402
+from . import symbol as sym  # noqa: E402
+
+ndarray._link()
+symbol._link()
+
+from . import attribute, autograd, config, gluon, initializer, kvstore, lr_scheduler, metric  # noqa: E402
+from . import name as name  # noqa: E402
+from . import optimizer, random, serial, util  # noqa: E402
+from . import initializer as init  # noqa: E402
+from . import kvstore as kv  # noqa: E402
+from .array import NDArray, from_torch, waitall  # noqa: E402
+from .base import MXNetError  # noqa: E402
+from .base.config import api_level, set_api  # noqa: E402
+from .base.device import (  # noqa: E402
+    Context,
+    Device,
+    cpu,
+    cpu_pinned,
+    current_context,
+    current_device,
+    device,
+    gpu,
+    gpu_memory_info,
+    num_gpus,
+)
+from .base.naming import AttrScope  # noqa: E402
+from .compat import install_as_mxnet  # noqa: E402
+from .symbol import Symbol  # noqa: E402
+
+rnd = random
+__version__ = "0.1.0"
+
+__all__ = [
+    "AttrScope",
+    "Context",
+    "Device",
+    "MXNetError",
+    "NDArray",
+    "Symbol",
+    "api_level",
+    "attribute",
+    "autograd",
+    "base",
+    "config",
+    "context",
+    "cpu",
+    "cpu_pinned",
+    "current_context",
+    "current_device",
+    "device",
+    "error",
+    "from_torch",
+    "gluon",
+    "gpu",
+    "gpu_memory_info",
+    "init",
+    "initializer",
+    "install_as_mxnet",
+    "kv",
+    "kvstore",
+    "lr_scheduler",
+    "metric",
+    "name",
+    "nd",
+    "ndarray",
+    "np",
+    "npx",
+    "num_gpus",
+    "numpy",
+    "numpy_extension",
+    "ops",
+    "optimizer",
+    "random",
+    "serial",
+    "set_api",
+    "sym",
+    "symbol",
+    "util",
+    "waitall",
+]

@@ -1,0 +1,66 @@
+"""Random draws: each is a function of the seed and the number of the draw.
+
+A draw gets a fresh generator made from (seed, number), so its values depend neither on what ran before on the
+device nor on how a graph was fused or laid out.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import torch
+
+__all__ = ["draw", "draw_seed", "generator", "seed", "state"]
+
+_MASK = (1 << 64) - 1
+
+
+class _Stream:
+    def __init__(self, value: int) -> None:
+        self.seed = value
+        self.count = 0
+        self.lock = threading.Lock()
+
+
+_stream = _Stream(int.from_bytes(os.urandom(4), "little"))
+
+
+def seed(value: int) -> None:
+    """Start the sequence of draws anew from ``value``."""
+    with _stream.lock:
+        _stream.seed = int(value) & _MASK
+        _stream.count = 0
+
+
+def state() -> tuple[int, int]:
+    """The seed and the number of draws so far."""
+    return _stream.seed, _stream.count
+
+
+def draw(count: int = 1) -> int:
+    """Reserve ``count`` draws; gives the key of the first (the following keys are the next integers)."""
+    with _stream.lock:
+        number = _stream.count
+        _stream.count += count
+        return (_stream.seed * 0x9E3779B97F4A7C15 + number) & _MASK
+
+
+def _mix(key: int) -> int:
+    """SplitMix64 (Steele, Lea, Flood 2014): neighbouring keys give unrelated seeds."""
+    key = (key + 0x9E3779B97F4A7C15) & _MASK
+    key = ((key ^ (key >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    key = ((key ^ (key >> 27)) * 0x94D049BB133111EB) & _MASK
+    return key ^ (key >> 31)
+
+
+def generator(key: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """The generator of the draw with this key."""
+    result = torch.Generator(device=device)
+    result.manual_seed(_mix(key) & 0x7FFFFFFFFFFFFFFF)
+    return result
+
+
+def draw_seed() -> int:
+    """One draw as an integer seed in [0, 2**32), for libraries with generators of their own."""
+    return _mix(draw()) & 0xFFFFFFFF

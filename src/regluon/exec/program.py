@@ -1,0 +1,241 @@
+"""Programs: a graph as straight-line Python on tensors, every value freed after its last use.
+
+A program has no state: it may run in many threads at once. `interpret` runs the same nodes one by one for those who
+want to look at every value.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..base import rng
+from ..base.errors import MXNetError
+from ..graph.dims import Dim, dims_in, evaluate, source_of
+from ..graph.node import Entry, Node, topological
+from ..ops.opdef import run
+from ..runtime.gradient import kernel_outputs
+
+__all__ = ["Program", "interpret"]
+
+_NUMBER = itertools.count()
+
+
+def _generator(key: int, *tensors: Any) -> torch.Generator:
+    device = next((t.device for t in tensors if t is not None), torch.device("cpu"))
+    return rng.generator(key, device)
+
+
+class Program:
+    """A compiled graph.
+
+    Parameters
+    ----------
+    inputs : sequence of Node
+        The variables that tensors are given for, in order.
+    outputs : sequence of Entry
+        What is computed.
+    training : bool
+        The train mode the graph was recorded in.
+    recording : bool
+        Whether gradients are to flow: then every operator keeps its gradient rule.
+    """
+
+    def __init__(
+        self, inputs: Sequence[Node], outputs: Sequence[Entry], training: bool, recording: bool
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.training = training
+        self.recording = recording
+        self.nodes = [node for node in topological(outputs) if node.op is not None]
+        self.uses_rng = any(node.op is not None and node.op.uses_rng for node in self.nodes)
+        self.file = f"<regluon program {next(_NUMBER)}>"
+        self._lines: dict[int, Node] = {}
+        self.source = ""
+        self.function = self._generate()
+
+    # Generation --------------------------------------------------------------------------------------------------
+
+    def _generate(self) -> Callable[..., Any]:
+        names: dict[int, str] = {}
+        for index, node in enumerate(self.inputs):
+            names[id(node)] = f"v{index}"
+        for index, node in enumerate(self.nodes):
+            names[id(node)] = f"t{index}"
+        self._names = names
+        last = self._last_uses()
+        arguments = ", ".join(names[id(node)] for node in self.inputs)
+        lines = [f"def program(key{', ' if arguments else ''}{arguments}):"]
+        scope: dict[str, Any] = {"_generator": _generator}
+        lines += self._free(last.get(-1, []))
+        for index, node in enumerate(self.nodes):
+            lines.append("    " + self._statement(node, scope))
+            self._lines[len(lines)] = node
+            lines += self._free(last.get(index, []))
+        results = ", ".join(self._name(entry) for entry in self.outputs)
+        lines.append(f"    return ({results}{',' if self.outputs else ''})")
+        self.source = "\n".join(lines) + "\n"
+        # The text is made here from node numbers and literal numbers only: nothing of a file gets into it.
+        exec(compile(self.source, self.file, "exec"), scope)
+        function: Callable[..., Any] = scope["program"]
+        return function
+
+    def _name(self, entry: Any) -> str:
+        node = entry.node
+        name = self._names.get(id(node))
+        if name is None:
+            raise MXNetError(f"the variable {node.name} of this graph has no value: it is no input and no parameter")
+        return name if node.op is None or node.outputs == 1 else f"{name}_{entry.index}"
+
+    def _statement(self, node: Node, scope: dict[str, Any]) -> str:
+        definition = node.op
+        assert definition is not None
+        number = len(scope)
+        function = f"f{number}"
+        tensors = [self._name(entry) for entry in node.inputs]
+        policy = self.recording and (
+            definition.gradient != "torch" or (definition.commit is not None and self.training)
+        )
+        if policy:
+            scope[function] = _with_policy(node, self.training)
+            keywords = ["_key=key + %d" % node.draw] if definition.uses_rng else []
+            keywords += [f"{k}={source_of(v, self._name)}" for k, v in node.attrs.items() if dims_in(v)]
+        else:
+            scope[function] = definition.function
+            keywords = []
+            for key, value in node.attrs.items():
+                if key not in definition.parameters:
+                    continue
+                if dims_in(value):
+                    keywords.append(f"{key}={source_of(value, self._name)}")
+                else:
+                    constant = f"c{len(scope)}"
+                    scope[constant] = value
+                    keywords.append(f"{key}={constant}")
+            if definition.uses_training:
+                keywords.append(f"_training={self.training}")
+            if definition.uses_rng:
+                keywords.append(f"_rng=_generator({', '.join(['key + %d' % node.draw, *tensors])})")
+        call = f"{function}({', '.join([*tensors, *keywords])})"
+        name = self._names[id(node)]
+        count = node.outputs
+        if policy:
+            call += "" if count > 1 else "[0]"
+        if count > 1:
+            targets = ", ".join(f"{name}_{i}" for i in range(count))
+            return f"{targets} = {call}"
+        if definition.name == "_CustomFunction" and not policy:
+            return f"{name} = {call}[0]"
+        return f"{name} = {call}"
+
+    def _last_uses(self) -> dict[int, list[str]]:
+        """For each node's place, the names that are free after it."""
+        kept = {self._name(entry) for entry in self.outputs}
+        last: dict[str, int] = {}
+        for index, node in enumerate(self.nodes):
+            count = node.outputs
+            name = self._names[id(node)]
+            for produced in [name] if count == 1 else [f"{name}_{i}" for i in range(count)]:
+                last[produced] = index
+            for entry in node.inputs:
+                last[self._name(entry)] = index
+            for value in node.attrs.values():
+                for dim in dims_in(value):
+                    for entry in _entries_of(dim):
+                        last[self._name(entry)] = index
+        result: dict[int, list[str]] = {}
+        for name, index in last.items():
+            if name not in kept:
+                result.setdefault(index, []).append(name)
+        return result
+
+    @staticmethod
+    def _free(names: list[str]) -> list[str]:
+        return [f"    del {', '.join(names)}"] if names else []
+
+    # Running -----------------------------------------------------------------------------------------------------
+
+    def __call__(self, key: int, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Run on tensors in the order of ``inputs``; ``key`` is the key of the first random draw."""
+        try:
+            return self.function(key, *tensors)  # type: ignore[no-any-return]
+        except RuntimeError as error:
+            raise self._located(error) from error
+
+    def _located(self, error: RuntimeError) -> Exception:
+        node = None
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == self.file:
+                node = self._lines.get(trace.tb_lineno)
+            trace = trace.tb_next
+        if node is None or node.op is None:
+            return error if isinstance(error, MXNetError) else MXNetError(str(error))
+        place = f", recorded at {node.location}" if node.location else ""
+        return MXNetError(f"{node.op.name} (node {node.name}{place}): {error}")
+
+
+def _entries_of(dim: Dim) -> list[Any]:
+    if dim.function == "size":
+        return [dim.arguments[0]]
+    return [entry for argument in dim.arguments if isinstance(argument, Dim) for entry in _entries_of(argument)]
+
+
+def _with_policy(node: Node, training: bool) -> Callable[..., tuple[Tensor, ...]]:
+    definition, attrs = node.op, node.full_attrs
+    assert definition is not None
+
+    def kernel(*tensors: Tensor, _key: int | None = None, **sizes: Any) -> tuple[Tensor, ...]:
+        return kernel_outputs(definition, tensors, {**attrs, **sizes} if sizes else attrs, training, _key)
+
+    return kernel
+
+
+def interpret(
+    outputs: Sequence[Entry],
+    values: dict[int, Tensor],
+    training: bool,
+    key: int,
+    recording: bool = False,
+    watch: Callable[[Node, list[Tensor], tuple[Tensor, ...]], None] | None = None,
+    memory: dict[int, tuple[Tensor, ...]] | None = None,
+) -> list[Tensor]:
+    """Run a graph node by node. ``values`` maps variables' ids to tensors; ``watch`` sees every node's values.
+
+    ``memory`` keeps results of nodes between calls.
+    """
+    results: dict[int, tuple[Tensor, ...]] = {} if memory is None else memory
+
+    def tensor_of(entry: Any) -> Tensor:
+        if entry.node.op is None:
+            try:
+                return values[id(entry.node)]
+            except KeyError:
+                raise MXNetError(f"the variable {entry.node.name} has no value") from None
+        return results[id(entry.node)][entry.index]
+
+    for node in topological(outputs):
+        if node.op is None or id(node) in results:
+            continue
+        tensors = [tensor_of(entry) for entry in node.inputs]
+        attrs = {k: evaluate(v, lambda entry: tuple(tensor_of(entry).shape)) for k, v in node.full_attrs.items()}
+        draw = key + node.draw if node.op.uses_rng else None
+        try:
+            if recording:
+                made = kernel_outputs(node.op, tensors, attrs, training, draw)
+            else:
+                made = run(node.op, tensors, attrs, training, draw)
+                made = (made,) if isinstance(made, Tensor) else tuple(made)
+        except RuntimeError as error:
+            raise MXNetError(f"{node.op.name} (node {node.name}): {error}") from error
+        results[id(node)] = made
+        if watch is not None:
+            watch(node, tensors, made)
+    if outputs and outputs[0].index == -1:
+        return list(results[id(outputs[0].node)])
+    return [tensor_of(entry) for entry in outputs]

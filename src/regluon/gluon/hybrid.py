@@ -1,0 +1,530 @@
+"""HybridBlock: a block that runs op by op, or as a compiled graph after ``hybridize()``."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+
+from .. import ndarray as nd_module
+from .. import symbol as symbol_module
+from ..array import NDArray
+from ..runtime.handles import kinds
+from ..runtime.state import state
+from ..symbol import Symbol
+from .block import Block, _check_flags
+from .cached_graph import CachedGraph, compose, infer_from, remember
+from .epoch import clock
+
+__all__ = ["HybridBlock"]
+
+_constraints = threading.local()
+
+
+class OptConstraint:
+    """Scopes that keep optimizations away from what is recorded inside."""
+
+    class Flag:
+        """Bits of the constraint mask."""
+
+        DisableAMP = 1
+
+    @staticmethod
+    @contextmanager
+    def disable_amp() -> Any:
+        """Mark the nodes recorded inside so that automatic mixed precision leaves them in float32."""
+        before = HybridBlock.get_optimization_constraints()
+        HybridBlock.set_optimization_constraints(before | OptConstraint.Flag.DisableAMP)
+        try:
+            yield
+        finally:
+            HybridBlock.set_optimization_constraints(before)
+
+
+class HybridBlock(Block):
+    """A block that can be hybridized: recorded once as a graph, compiled, and run without Python after that.
+
+    Write ``forward(self, x)`` (2.0 style) or ``hybrid_forward(self, F, x, weight)`` (1.x style). Children must be
+    HybridBlocks too.
+    """
+
+    OptConstraint = OptConstraint
+
+    def __init__(self, prefix: str | None = None, params: Any = None) -> None:
+        super().__init__(prefix, params)
+        attributes = self.__dict__
+        attributes["_active"] = False
+        attributes["_flags"] = {}
+        attributes["_cached"] = None
+        attributes["_ready"] = -1
+        attributes["_op_hooks"] = []
+        attributes["_last_signature"] = None
+
+    # Structure ---------------------------------------------------------------------------------------------------
+
+    def register_child(self, block: Any, name: str | None = None) -> None:
+        """Add a child, which must be a HybridBlock.
+
+        Raises
+        ------
+        ValueError
+            For a child that is no HybridBlock.
+        """
+        if not isinstance(block, HybridBlock):
+            raise ValueError(
+                f"Children of HybridBlock must also be HybridBlock, but {block} has type {type(block)}. If you are "
+                "using Sequential, please try HybridSequential instead."
+            )
+        super().register_child(block, name)
+        if self._active:
+            self._structure_changed("change the children")
+
+    def _structure_changed(self, what: str) -> None:
+        if self.__dict__.get("_active"):
+            warnings.warn(
+                f"{self.name} was hybridized: hybridization is switched off by a change of its structure ({what}). "
+                "Call hybridize() again",
+                stacklevel=4,
+            )
+            self._active = False
+        self.__dict__["_cached"] = None
+
+    def cast(self, dtype: Any) -> None:
+        """Convert all parameters to ``dtype``; a hybridized block must be hybridized again."""
+        self._structure_changed("cast to another data type")
+        super().cast(dtype)
+
+    def share_parameters(self, shared: Any) -> Block:
+        """Use the parameters of another block; see `Block.share_parameters`."""
+        return super().share_parameters(shared)
+
+    # Hybridizing -------------------------------------------------------------------------------------------------
+
+    def hybridize(
+        self,
+        active: bool = True,
+        partition_if_dynamic: Any = True,
+        static_alloc: bool = False,
+        static_shape: bool = False,
+        inline_limit: int = 2,
+        forward_bulk_size: int | None = None,
+        backward_bulk_size: int | None = None,
+        *,
+        backend: str | None = None,
+        backend_opts: dict[str, Any] | None = None,
+        clear: bool = True,
+        on_value_read: str = "error",
+        **kwargs: Any,
+    ) -> None:
+        """Record the block as a graph at its next call, here and in all children.
+
+        Parameters
+        ----------
+        active : bool
+            Switch on or off.
+        partition_if_dynamic : bool
+            Run operators whose output shape depends on data between compiled parts; a string here names a backend,
+            as in 1.9.1.
+        static_alloc, static_shape : bool
+            Hints that memory and shapes may be planned once; results are the same.
+        inline_limit, forward_bulk_size, backward_bulk_size : int
+            Bounds on segment sizes.
+        backend : str, optional
+            A registered backend that rewrites the graph.
+        backend_opts : dict, optional
+            Options for the backend.
+        clear : bool
+            Drop graphs recorded before.
+        on_value_read : {"error", "break"}
+            What to do when Python code asks for a value while recording: an error that names the line, or run this
+            block op by op (its children stay compiled).
+
+        Raises
+        ------
+        TypeError
+            For an unknown flag; the message names the nearest.
+        ValueError
+            For an unknown backend.
+        """
+        _check_flags(kwargs)
+        if isinstance(partition_if_dynamic, str):
+            backend, partition_if_dynamic = partition_if_dynamic, True
+        if on_value_read not in ("error", "break"):
+            raise ValueError(f"on_value_read is 'error' or 'break'; received {on_value_read!r}")
+        if backend is not None:
+            from ..exec import backends
+
+            backends.get(backend)
+        if active and (self._forward_hooks or self._forward_pre_hooks):
+            warnings.warn(
+                f'"{self.name}" is being hybridized while still having forward hook/pre-hook. If "{self.name}" is a '
+                "child of HybridBlock, its parent runs op by op so that the hooks see every call.",
+                stacklevel=2,
+            )
+        flags = {
+            "partition_if_dynamic": bool(partition_if_dynamic),
+            "static_alloc": static_alloc,
+            "static_shape": static_shape,
+            "inline_limit": inline_limit,
+            "forward_bulk_size": forward_bulk_size,
+            "backward_bulk_size": backward_bulk_size,
+            "backend": backend,
+            "backend_opts": dict(backend_opts or {}),
+            "on_value_read": on_value_read,
+        }
+        attributes = self.__dict__
+        attributes["_active"] = bool(active)
+        attributes["_flags"] = flags
+        if clear or not active:
+            attributes["_cached"] = None
+        clock.tick()
+        passed = {key: value for key, value in flags.items() if key not in ("backend", "backend_opts")}
+        for child in self._children.values():
+            child.hybridize(active, **passed)
+
+    def optimize_for(
+        self,
+        x: Any,
+        *args: Any,
+        backend: str | None = None,
+        clear: bool = False,
+        partition_if_dynamic: bool = True,
+        static_alloc: bool = False,
+        static_shape: bool = False,
+        inline_limit: int = 2,
+        forward_bulk_size: int | None = None,
+        backward_bulk_size: int | None = None,
+        backend_opts: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record the graph for these inputs and let a backend rewrite it, without running a kernel.
+
+        ``export`` may follow at once.
+
+        Raises
+        ------
+        ValueError
+            For an unknown backend; the message lists those there are.
+        """
+        options = {**(backend_opts or {}), **kwargs}
+        if backend is not None:
+            from ..exec import backends
+
+            backends.get(backend)
+        self.hybridize(
+            True,
+            partition_if_dynamic,
+            static_alloc,
+            static_shape,
+            inline_limit,
+            forward_bulk_size,
+            backward_bulk_size,
+            backend=backend,
+            backend_opts=options,
+            clear=clear or self.__dict__.get("_flags", {}).get("backend") != backend,
+        )
+        self._graph_cache().prepare((x, *args))
+
+    def _graph_cache(self) -> CachedGraph:
+        cached = self.__dict__["_cached"]
+        if cached is None:
+            cached = self.__dict__["_cached"] = CachedGraph(self)
+        return cached  # type: ignore[no-any-return]
+
+    def register_op_hook(self, callback: Callable[..., Any], monitor_all: bool = False) -> None:
+        """Call ``callback(name, operator, array)`` for every operator's outputs once the block is hybridized.
+
+        With ``monitor_all`` inputs are reported too. Names are ``<node>_output``, and ``<node>_<input>``.
+        """
+        self._op_hooks.append((callback, bool(monitor_all)))
+        clock.tick()
+
+    # Running -----------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            args = self._bind(args, kwargs)
+        tracer = state.tracer
+        if tracer is not None:
+            return self._call_recorded(tracer, args)
+        if args and isinstance(_first(args), Symbol):
+            return compose(self, args)
+        if not self._active:
+            return self._call_imperative(args)
+        if self._forward_pre_hooks:
+            for hook in list(self._forward_pre_hooks.values()):
+                hook(self, args)
+        out = self._graph_cache()(args)
+        if self._forward_hooks:
+            for hook in list(self._forward_hooks.values()):
+                hook(self, args, out)
+        return out
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Keyword arguments as positional ones, by the signature of forward or hybrid_forward."""
+        if self._is_symbolic_style():
+            signature = inspect.signature(self.hybrid_forward)
+            parameters = list(signature.parameters.values())[1:]
+            own = set(self._reg_params)
+            signature = signature.replace(parameters=[p for p in parameters if p.name not in own])
+        else:
+            signature = inspect.signature(self.forward)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}: {error}") from error
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise TypeError(
+                f"{type(self).__name__}: keyword-only arguments of forward ({', '.join(bound.kwargs)}) cannot be "
+                "passed to a HybridBlock"
+            )
+        return bound.args
+
+    def _call_imperative(self, args: tuple[Any, ...]) -> Any:
+        if self._ready != len(self._reg_params):
+            self._prepare_parameters(args)
+        for hook in list(self._forward_pre_hooks.values()):
+            hook(self, args)
+        out = self.forward(*args)
+        if type(out) is not type(_first(args)) and args:
+            out = _like(out, _first(args))
+        if self._last_signature is None:
+            remember(self, args)
+        for hook in list(self._forward_hooks.values()):
+            hook(self, args, out)
+        return out
+
+    def _prepare_parameters(self, args: tuple[Any, ...]) -> None:
+        """Finish the deferred initialisation of this block's own parameters."""
+        own = list(self._reg_params.values())
+        if any(parameter._deferred_init for parameter in own):
+            self._infer_shapes(args)
+            for parameter in own:
+                parameter._finish_deferred_init()
+        if all(parameter._data is not None for parameter in own):
+            self.__dict__["_ready"] = len(self._reg_params)
+
+    def _infer_shapes(self, args: tuple[Any, ...]) -> None:
+        unknown = [p for p in self._reg_params.values() if p._shape is None or any(s <= 0 for s in p._shape)]
+        if unknown:
+            self.infer_shape(*args)
+
+    def infer_shape(self, *args: Any) -> None:
+        """Set the shapes of this block's parameters from inputs; may be overridden.
+
+        Raises
+        ------
+        RuntimeError
+            If the graph does not say every shape.
+        """
+        infer_from(self, args)
+        unknown = {
+            name: parameter.shape
+            for name, parameter in self._reg_params.items()
+            if parameter._shape is None or any(size <= 0 for size in parameter._shape)
+        }
+        if unknown:
+            listed = ", ".join(f"{name} ({shape})" for name, shape in unknown.items())
+            raise RuntimeError(
+                f"{self.name} has parameters with unknown shape: {listed}. You need to either specify the shape in "
+                f"__init__ or implement {type(self).__name__}.infer_shape to set the parameter shapes based on the "
+                "first input."
+            )
+
+    def infer_type(self, *args: Any) -> None:
+        """Set the types of this block's parameters from the first input's; may be overridden."""
+        first = _first(args)
+        if isinstance(first, NDArray):
+            for parameter in self._reg_params.values():
+                parameter.dtype = first.dtype
+
+    def _call_recorded(self, tracer: Any, args: tuple[Any, ...]) -> Any:
+        """Inside a trace: the parent records this block's operators, under this block's path."""
+        names = tracer.names
+        names.prefixes.append(tracer.prefix_of(self))
+        before = tracer.constraints
+        try:
+            if not self._is_symbolic_style() and _is_users(type(self).forward):
+                args = _arrays_for(args)
+            for hook in list(self._forward_pre_hooks.values()):
+                hook(self, args)
+            out = self.forward(*args)
+            for hook in list(self._forward_hooks.values()):
+                hook(self, args, out)
+            return out
+        finally:
+            tracer.constraints = before
+            names.prefixes.pop()
+
+    def _is_symbolic_style(self) -> bool:
+        cls = type(self)
+        return cls.hybrid_forward is not HybridBlock.hybrid_forward and cls.forward is HybridBlock.forward
+
+    def forward(self, x: Any, *args: Any) -> Any:
+        """Compute the outputs. Override this, or `hybrid_forward`, which this calls with F and the parameters.
+
+        Raises
+        ------
+        NotImplementedError
+            If the class overrides neither.
+        """
+        if type(self).hybrid_forward is HybridBlock.hybrid_forward:
+            raise NotImplementedError(
+                f"{type(self).__name__} defines neither forward(self, x, ...) nor hybrid_forward(self, F, x, ...): "
+                "override one of them to say what the block computes"
+            )
+        symbolic = isinstance(x, Symbol)
+        F = symbol_module if symbolic else nd_module
+        if state.tracer is None:
+            if self._ready != len(self._reg_params):
+                self._prepare_parameters((x, *args))
+            context = x.context if isinstance(x, NDArray) else None
+            with config_scope(self):
+                params = {
+                    name: parameter.data(context) if parameter._data is None or len(parameter._data) > 1
+                    else parameter._data[0]
+                    for name, parameter in self._reg_params.items()
+                }
+                return self.hybrid_forward(F, x, *args, **params)
+        tracer = state.tracer
+        before = tracer.symbol_style, tracer.symbol_np
+        tracer.symbol_style = symbolic
+        tracer.symbol_np = type(x) is kinds.np_symbol
+        try:
+            params = {name: tracer.parameter_handle(parameter) for name, parameter in self._reg_params.items()}
+            return self.hybrid_forward(F, x, *args, **params)
+        finally:
+            tracer.symbol_style, tracer.symbol_np = before
+
+    def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs in the 1.x style: ``F`` is ``mx.nd`` or ``mx.sym``, parameters come as keywords."""
+        raise NotImplementedError(f"{type(self).__name__} defines no hybrid_forward(self, F, x, ...)")
+
+    # Files -------------------------------------------------------------------------------------------------------
+
+    def export(
+        self, path: Any, epoch: int = 0, remove_amp_cast: bool = True, format: str | None = None
+    ) -> Any:
+        """Write ``<path>-symbol.json`` and ``<path>-<epoch, 4 digits>.params``.
+
+        Parameters
+        ----------
+        path : str or None
+            Where; None gives the Symbol and a dict of parameters instead of files.
+        epoch : int
+            Number in the file's name.
+        remove_amp_cast : bool
+            Leave out the casts of automatic mixed precision.
+        format : {None, "npz"}
+            ``"npz"`` writes the parameters in the container of 2.0.
+
+        Returns
+        -------
+        tuple
+            The two file names, or (Symbol, dict).
+
+        Raises
+        ------
+        RuntimeError
+            If the block has not run yet.
+        """
+        from . import files
+
+        return files.export(self, path, epoch, remove_amp_cast, format)
+
+    def reset_ctx(self, ctx: Any = None, *, device: Any = None) -> None:
+        """Move all parameters, and constants made by a backend, to other contexts."""
+        super().reset_ctx(ctx, device=device)
+        self.__dict__["_cached"] = None
+
+    # Constraints -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def get_optimization_constraints() -> int:
+        """The constraint mask of this thread."""
+        return getattr(_constraints, "mask", 0)
+
+    @staticmethod
+    def set_optimization_constraints(state: int) -> int:
+        """Set the constraint mask of this thread; gives what it was."""
+        before = getattr(_constraints, "mask", 0)
+        _constraints.mask = int(state)
+        return before
+
+    def __deepcopy__(self, memory: dict[int, Any]) -> Any:
+        import copy
+
+        twin = self.__class__.__new__(self.__class__)
+        memory[id(self)] = twin
+        for key, value in self.__dict__.items():
+            twin.__dict__[key] = None if key == "_cached" else copy.deepcopy(value, memory)
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: (None if key == "_cached" else value) for key, value in self.__dict__.items()}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        self.__dict__.update(saved)
+
+
+def config_scope(block: Any) -> Any:
+    """The naming scope of a block at level 1 (for Symbols and blocks made in its forward)."""
+    return block._scope if block._level == 1 and not block._empty_prefix else _NOTHING
+
+
+class _Nothing:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+_NOTHING = _Nothing()
+
+
+def _first(args: Any) -> Any:
+    """The first array or Symbol in nested arguments."""
+    for value in args if isinstance(args, (list, tuple)) else (args,):
+        if isinstance(value, (NDArray, Symbol)):
+            return value
+        if isinstance(value, (list, tuple)):
+            found = _first(value)
+            if found is not None:
+                return found
+        if isinstance(value, dict):
+            found = _first(list(value.values()))
+            if found is not None:
+                return found
+    return None
+
+
+def _like(out: Any, first: Any) -> Any:
+    """The result in the kind of the input."""
+    cls = type(first)
+    if isinstance(out, NDArray):
+        return out if type(out) is cls or not isinstance(first, NDArray) else out._as(cls)
+    if isinstance(out, (list, tuple)) and not hasattr(out, "_fields"):
+        return type(out)(_like(item, first) for item in out)
+    return out
+
+
+def _is_users(function: Any) -> bool:
+    return function.__module__.split(".", 1)[0] != __name__.split(".", 1)[0]
+
+
+def _arrays_for(args: Any) -> Any:
+    """Traced Symbols as traced arrays, for a block written in the 2.0 style."""
+    if isinstance(args, Symbol) and args._s is not None:
+        return (kinds.np if args._kind == "np" else kinds.nd)._traced(args._s)
+    if isinstance(args, Symbol) and args._items is not None:
+        return [_arrays_for(item) for item in args._items]
+    if isinstance(args, (list, tuple)) and not hasattr(args, "_fields"):
+        return type(args)(_arrays_for(item) for item in args)
+    return args
+
+

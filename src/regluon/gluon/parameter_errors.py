@@ -1,0 +1,11 @@
+"""Errors that parameters raise."""
+
+from __future__ import annotations
+
+
+class ParameterValueError(ValueError, AssertionError):
+    """A value that a parameter cannot take: a contradicting shape, an unknown gradient request, a missing
+    name.
+
+    It is an AssertionError too, because that is what MXNet raised and what existing code catches.
+    """

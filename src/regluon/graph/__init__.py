@@ -1,0 +1,1 @@
+"""Graphs: nodes, inference over a graph, symbolic sizes, JSON. Nothing here knows arrays."""

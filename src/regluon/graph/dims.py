@@ -1,0 +1,184 @@
+"""Sizes read while tracing. A Dim stands for a size of a traced value and stays symbolic through arithmetic.
+
+When Python needs the number (``range(n)``, ``if n > 3``, ``float(n)``), the number that this trace has is used and
+the trace notes a guard: the graph is only used for inputs that give the same number.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Dim", "dims_in", "evaluate", "source_of"]
+
+_SYMBOLS = {
+    "add": ("+", operator.add),
+    "sub": ("-", operator.sub),
+    "mul": ("*", operator.mul),
+    "floordiv": ("//", operator.floordiv),
+    "mod": ("%", operator.mod),
+    "truediv": ("/", operator.truediv),
+}
+
+
+class Dim:
+    """A size of a traced value: ``entry``'s axis ``axis``, or an arithmetic expression of such sizes."""
+
+    __slots__ = ("arguments", "function", "note", "size")
+    _symbolic_dimension = True
+
+    def __init__(self, size: Any, function: str, arguments: tuple[Any, ...], note: Callable[[Dim], None]) -> None:
+        self.size = size
+        self.function = function
+        self.arguments = arguments
+        self.note = note
+
+    def _combine(self, name: str, left: Any, right: Any) -> Any:
+        for side in (left, right):
+            if not isinstance(side, (Dim, int, float)):
+                return NotImplemented
+        size = _SYMBOLS[name][1](_number(left), _number(right))
+        return Dim(size, name, (left, right), self.note)
+
+    def __add__(self, other: Any) -> Any:
+        return self._combine("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._combine("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combine("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._combine("sub", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._combine("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._combine("mul", other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._combine("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._combine("floordiv", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._combine("mod", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._combine("mod", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._combine("truediv", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._combine("truediv", other, self)
+
+    def __neg__(self) -> Any:
+        return self._combine("sub", 0, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._known() ** _number(other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return other ** self._known()
+
+    def _known(self) -> Any:
+        self.note(self)
+        return self.size
+
+    def __index__(self) -> int:
+        return int(self._known())
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self._known())
+
+    def __bool__(self) -> bool:
+        return bool(self._known())
+
+    def __hash__(self) -> int:
+        return hash(self._known())
+
+    def __eq__(self, other: object) -> bool:
+        if other is self:
+            return True
+        return bool(self._known() == (other._known() if isinstance(other, Dim) else other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self._known() < _number(other))
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self._known() <= _number(other))
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self._known() > _number(other))
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self._known() >= _number(other))
+
+    def __abs__(self) -> Any:
+        return abs(self._known())
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self._known(), digits)
+
+    def __format__(self, specification: str) -> str:
+        return format(self.size, specification)
+
+    def __repr__(self) -> str:
+        return str(self.size)
+
+    def __reduce__(self) -> Any:
+        return int, (int(self._known()),)
+
+
+def _number(value: Any) -> Any:
+    return value.size if isinstance(value, Dim) else value
+
+
+def dims_in(value: Any) -> list[Dim]:
+    """All Dims inside an attribute's value."""
+    if isinstance(value, Dim):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        return [dim for item in value for dim in dims_in(item)]
+    return []
+
+
+def evaluate(value: Any, shape_of: Callable[[Any], tuple[int, ...]] | None = None) -> Any:
+    """An attribute with its Dims replaced by numbers: this trace's, or those of ``shape_of(entry)``."""
+    if isinstance(value, Dim):
+        if shape_of is None:
+            return value.size
+        if value.function == "size":
+            entry, axis = value.arguments
+            return shape_of(entry)[axis]
+        left, right = (evaluate(item, shape_of) for item in value.arguments)
+        return _SYMBOLS[value.function][1](left, right)
+    if isinstance(value, tuple):
+        return tuple(evaluate(item, shape_of) for item in value)
+    if isinstance(value, list):
+        return [evaluate(item, shape_of) for item in value]
+    return value
+
+
+def source_of(value: Any, name_of: Callable[[Any], str]) -> str:
+    """Python source of an attribute with Dims, over the variables that ``name_of(entry)`` names."""
+    if isinstance(value, Dim):
+        if value.function == "size":
+            entry, axis = value.arguments
+            return f"{name_of(entry)}.shape[{axis}]"
+        left, right = (source_of(item, name_of) for item in value.arguments)
+        return f"({left} {_SYMBOLS[value.function][0]} {right})"
+    if isinstance(value, (tuple, list)):
+        inner = ", ".join(source_of(item, name_of) for item in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    return repr(value)

@@ -1,0 +1,157 @@
+"""Graph nodes. A graph is what is reachable from a list of entries (node, output index)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ..ops.opdef import OpDef, Spec
+
+__all__ = ["Entry", "Node", "arguments_of", "rebuild", "topological"]
+
+
+class Entry(NamedTuple):
+    """One output of a node."""
+
+    node: Node
+    index: int
+
+    @property
+    def spec(self) -> Spec | None:
+        """Shape and type, where known."""
+        specs = self.node.specs
+        return None if specs is None else specs[self.index]
+
+
+class Node:
+    """An operator applied to entries, or a variable (``op`` is None).
+
+    ``attrs`` are the typed attributes that were given; ``user`` are free string attributes (``__lr_mult__``).
+    ``value`` of a variable is what it stands for in a trace: a parameter or a captured array.
+    """
+
+    __slots__ = ("_full", "attrs", "draw", "inputs", "is_aux", "location", "name", "op", "specs", "user", "value")
+
+    def __init__(
+        self,
+        op: OpDef | None,
+        name: str,
+        inputs: Sequence[Entry] = (),
+        attrs: dict[str, Any] | None = None,
+        user: dict[str, str] | None = None,
+        specs: list[Spec] | None = None,
+        value: Any = None,
+        location: str | None = None,
+    ) -> None:
+        self.op = op
+        self.name = name
+        self.inputs = tuple(inputs)
+        self.attrs = attrs or {}
+        self.user = user or {}
+        self.specs = specs
+        self.value = value
+        self.location = location
+        self.is_aux = False
+        # The number of this node's random draw within its graph.
+        self.draw = 0
+        self._full: dict[str, Any] | None = None
+
+    @property
+    def full_attrs(self) -> dict[str, Any]:
+        """All attributes, defaults included."""
+        if self._full is None:
+            self._full = {} if self.op is None else {**self.op.defaults, **self.attrs}
+        return self._full
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the node has."""
+        return 1 if self.op is None else self.op.number_of_outputs(self.full_attrs)
+
+    @property
+    def visible(self) -> int:
+        """How many outputs a user sees."""
+        return 1 if self.op is None else self.op.number_visible(self.full_attrs)
+
+    def output_name(self, index: int) -> str:
+        """The name of one output, as in ``list_outputs``."""
+        if self.op is None:
+            return self.name
+        names = self.op.output_names
+        if names and index < len(names):
+            return f"{self.name}_{names[index]}"
+        return f"{self.name}_output" if self.outputs == 1 else f"{self.name}_output{index}"
+
+    def __repr__(self) -> str:
+        return f"<{'variable' if self.op is None else self.op.name} {self.name}>"
+
+    def __copy__(self) -> Node:
+        twin = Node(self.op, self.name, self.inputs, dict(self.attrs), dict(self.user), self.specs, self.value)
+        twin.location, twin.is_aux, twin.draw = self.location, self.is_aux, self.draw
+        return twin
+
+
+def topological(entries: Iterable[Entry]) -> list[Node]:
+    """All nodes, every one after its inputs: depth first, arguments right before their first use."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    for head in entries:
+        if id(head.node) in seen:
+            continue
+        seen.add(id(head.node))
+        stack: list[tuple[Node, int]] = [(head.node, 0)]
+        while stack:
+            node, position = stack.pop()
+            inputs = node.inputs
+            while position < len(inputs) and id(inputs[position].node) in seen:
+                position += 1
+            if position == len(inputs):
+                order.append(node)
+                continue
+            stack.append((node, position + 1))
+            child = inputs[position].node
+            seen.add(id(child))
+            stack.append((child, 0))
+    return order
+
+
+def auxiliary_ids(order: Iterable[Node]) -> set[int]:
+    """The ids of variables that some operator uses as an auxiliary state."""
+    found = {id(node) for node in order if node.is_aux}
+    for node in order:
+        if node.op is not None and node.op.aux:
+            for name, entry in zip(node.op.inputs, node.inputs, strict=False):
+                if name in node.op.aux and entry.node.op is None:
+                    found.add(id(entry.node))
+    return found
+
+
+def arguments_of(order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """The argument and the auxiliary variables of a topological order."""
+    auxiliary = auxiliary_ids(order)
+    variables = [node for node in order if node.op is None]
+    return (
+        [node for node in variables if id(node) not in auxiliary],
+        [node for node in variables if id(node) in auxiliary],
+    )
+
+
+def rebuild(
+    entries: Sequence[Entry], replace: Callable[[Node, tuple[Entry, ...]], Sequence[Entry] | None]
+) -> list[Entry]:
+    """A graph with nodes replaced: ``replace(node, new_inputs)`` gives the new outputs, or None to keep the node.
+
+    Nodes whose inputs changed are copied; nothing is changed in place.
+    """
+    mapping: dict[int, Sequence[Entry]] = {}
+    for node in topological(entries):
+        inputs = tuple(mapping[id(entry.node)][entry.index] for entry in node.inputs)
+        outputs = replace(node, inputs)
+        if outputs is None:
+            new = node
+            if any(a.node is not b.node or a.index != b.index for a, b in zip(inputs, node.inputs, strict=True)):
+                new = node.__copy__()
+                new.inputs = inputs
+            outputs = [Entry(new, index) for index in range(new.outputs)]
+        mapping[id(node)] = outputs
+    return [mapping[id(entry.node)][entry.index] for entry in entries]

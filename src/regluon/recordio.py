@@ -1,0 +1,312 @@
+"""RecordIO: files of byte records, with an index for random access, and records of labelled images.
+
+A record is a magic number, a word with the kind of part (3 bits) and its length (29 bits), and the bytes,
+padded to four. Where the bytes hold the magic number at a multiple of four, the record is written in parts
+without it, so that a reader can find the next record after damage.
+"""
+
+from __future__ import annotations
+
+import numbers
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy
+
+__all__ = ["IRHeader", "MXIndexedRecordIO", "MXRecordIO", "pack", "pack_img", "unpack", "unpack_img"]
+
+MAGIC = 0xCED7230A
+MAGIC_BYTES = struct.pack("<I", MAGIC)
+WHOLE, FIRST, MIDDLE, LAST = range(4)
+LENGTH_BITS = 29
+HEADER = struct.Struct("<IfQQ")
+
+
+class MXRecordIO:
+    """Read or write a RecordIO file from its beginning.
+
+    Parameters
+    ----------
+    uri : str
+        Path of the file.
+    flag : {'r', 'w'}
+        Read, or write a new file.
+    """
+
+    def __init__(self, uri: str, flag: str) -> None:
+        if flag not in ("r", "w"):
+            raise ValueError(f"RecordIO expected flag 'r' or 'w', got {flag!r}")
+        self.uri = str(uri)
+        self.flag = flag
+        self.writable = flag == "w"
+        self._file: BinaryIO | None = None
+        self._owner = 0
+        self.open()
+
+    def open(self) -> None:
+        """Open the file; the constructor does."""
+        self._file = open(self.uri, "wb" if self.writable else "rb")
+        self._owner = os.getpid()
+
+    def close(self) -> None:
+        """Close the file; nothing happens when it is closed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def reset(self) -> None:
+        """Go back to the beginning (a file being written starts anew)."""
+        self.close()
+        self.open()
+
+    def __enter__(self) -> MXRecordIO:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.writable:
+            raise TypeError("a RecordIO file that is being written cannot be sent to another process")
+        return {**self.__dict__, "_file": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.open()
+
+    def _handle(self, writable: bool) -> BinaryIO:
+        if self.writable != writable:
+            verb, other = ("write to", "r") if writable else ("read from", "w")
+            raise RuntimeError(f"cannot {verb} {self.uri}: it was opened with flag {other!r}")
+        if self._file is None:
+            raise RuntimeError(f"{self.uri} is closed: call open() or reset()")
+        if self._owner != os.getpid():
+            # A forked child shares the file's position with its parent: it opens the file for itself.
+            if self.writable:
+                raise RuntimeError(f"{self.uri} is being written by another process")
+            position = self._file.tell()
+            self.open()
+            self._file.seek(position)
+        return self._file
+
+    def write(self, buf: bytes) -> None:
+        """Append a record.
+
+        Raises
+        ------
+        ValueError
+            For a record of 2**29 bytes or more.
+        """
+        file = self._handle(True)
+        if len(buf) >= 1 << LENGTH_BITS:
+            raise ValueError(f"a record is smaller than 2**29 bytes, got {len(buf)}")
+        parts = self._split(bytes(buf))
+        for number, part in enumerate(parts):
+            if len(parts) == 1:
+                kind = WHOLE
+            elif number == 0:
+                kind = FIRST
+            else:
+                kind = LAST if number == len(parts) - 1 else MIDDLE
+            file.write(MAGIC_BYTES + struct.pack("<I", kind << LENGTH_BITS | len(part)))
+            file.write(part + b"\0" * (-len(part) % 4))
+
+    @staticmethod
+    def _split(content: bytes) -> list[bytes]:
+        """The pieces between aligned magic numbers."""
+        parts = []
+        start = search = 0
+        while (found := content.find(MAGIC_BYTES, search)) >= 0:
+            if found % 4 == 0:
+                parts.append(content[start:found])
+                start = search = found + 4
+            else:
+                search = found + 1
+        return [*parts, content[start:]]
+
+    def read(self) -> bytes | None:
+        """The next record, None at the end of the file.
+
+        Raises
+        ------
+        ValueError
+            When the file is damaged; the message tells where.
+        """
+        file = self._handle(False)
+        parts: list[bytes] = []
+        while True:
+            position = file.tell()
+            head = file.read(8)
+            if not head and not parts:
+                return None
+            if len(head) < 8 or head[:4] != MAGIC_BYTES:
+                raise ValueError(
+                    f"{self.uri}: no record begins at byte {position}: {head.hex(' ') or 'end of file'}"
+                )
+            kind, length = divmod(int.from_bytes(head[4:], "little"), 1 << LENGTH_BITS)
+            part = file.read(length)
+            if len(part) < length:
+                raise ValueError(
+                    f"{self.uri}: the record at byte {position} has {length} bytes, the file ends before"
+                )
+            file.seek(-length % 4, os.SEEK_CUR)
+            if kind > LAST or (kind in (WHOLE, FIRST)) != (not parts):
+                raise ValueError(
+                    f"{self.uri}: the record at byte {position} is a part of kind {kind} out of order"
+                )
+            parts.append(part)
+            if kind in (WHOLE, LAST):
+                return MAGIC_BYTES.join(parts)
+
+
+class MXIndexedRecordIO(MXRecordIO):
+    """A RecordIO file with an index file of lines "key, tab, byte position".
+
+    Parameters
+    ----------
+    idx_path, uri : str
+        Paths of the index and of the records.
+    flag : {'r', 'w'}
+        Read, or write new files. The index is complete when the file is closed.
+    key_type : type
+        What keys are, ``int`` by default.
+    """
+
+    def __init__(self, idx_path: str, uri: str, flag: str, key_type: Callable[[str], Any] = int) -> None:
+        self.idx_path = str(idx_path)
+        self.key_type = key_type
+        self.idx: dict[Any, int] = {}
+        self.keys: list[Any] = []
+        super().__init__(uri, flag)
+
+    def open(self) -> None:
+        super().open()
+        self.idx, self.keys = {}, []
+        if self.writable:
+            return
+        for number, line in enumerate(Path(self.idx_path).read_text().splitlines(), 1):
+            key, tab, position = line.strip().partition("\t")
+            if not tab or not position.isdigit():
+                raise ValueError(
+                    f"{self.idx_path}, line {number}: expected a key, a tab and a position, got {line!r}"
+                )
+            self.idx[self.key_type(key)] = int(position)
+            self.keys.append(self.key_type(key))
+
+    def close(self) -> None:
+        if self._file is not None and self.writable:
+            lines = "".join(f"{key}\t{position}\n" for key, position in self.idx.items())
+            temporary = f"{self.idx_path}.{os.getpid()}"
+            Path(temporary).write_text(lines)
+            os.replace(temporary, self.idx_path)
+        super().close()
+
+    def seek(self, idx: Any) -> None:
+        """Go to the record with this key.
+
+        Raises
+        ------
+        KeyError
+            When the index has no such key.
+        """
+        if idx not in self.idx:
+            raise KeyError(f"{self.idx_path} has no key {idx!r}")
+        self._handle(False).seek(self.idx[idx])
+
+    def tell(self) -> int:
+        """The byte position at which the next record is written."""
+        return self._handle(True).tell()
+
+    def read_idx(self, idx: Any) -> bytes:
+        """The record with this key."""
+        self.seek(idx)
+        record = self.read()
+        if record is None:
+            raise ValueError(f"{self.uri} ends before the record with key {idx!r}")
+        return record
+
+    def write_idx(self, idx: Any, buf: bytes) -> None:
+        """Append a record under a key."""
+        key = self.key_type(idx)
+        position = self.tell()
+        self.write(buf)
+        self.idx[key] = position
+        self.keys.append(key)
+
+
+class IRHeader(NamedTuple):
+    """The head of an image record: ``flag`` is 0 for one label, else the number of labels."""
+
+    flag: int
+    label: Any
+    id: int
+    id2: int
+
+
+def pack(header: IRHeader, s: bytes) -> bytes:
+    """A record of a header and bytes (usually an image file); labels may be a number or a sequence."""
+    header = IRHeader(*header)
+    if isinstance(header.label, numbers.Number):
+        return HEADER.pack(0, float(header.label), header.id, header.id2) + s  # type: ignore[arg-type]
+    labels = numpy.asarray(header.label, dtype="<f4").ravel()
+    return HEADER.pack(labels.size, 0.0, header.id, header.id2) + labels.tobytes() + s
+
+
+def unpack(s: bytes) -> tuple[IRHeader, bytes]:
+    """Undo `pack`: the header, with several labels as a float32 array, and the bytes.
+
+    Raises
+    ------
+    ValueError
+        When the record is too short for its header.
+    """
+    if len(s) < HEADER.size:
+        raise ValueError(f"an image record begins with a header of {HEADER.size} bytes, got {len(s)} in all")
+    header, content = IRHeader(*HEADER.unpack_from(s)), s[HEADER.size :]
+    if header.flag > 0:
+        if len(content) < 4 * header.flag:
+            raise ValueError(
+                f"the image record announces {header.flag} labels and has {len(content)} bytes left"
+            )
+        labels = numpy.frombuffer(content, dtype="<f4", count=header.flag).astype(numpy.float32)
+        header, content = header._replace(label=labels), content[4 * header.flag :]
+    return header, content
+
+
+def pack_img(header: IRHeader, img: Any, quality: int = 95, img_fmt: str = ".jpg") -> bytes:
+    """A record of a header and an image, shape (height, width, channels) in BGR order, encoded as
+    ``img_fmt``.
+
+    ``quality`` is JPEG's 0 to 100, or PNG's compression 0 to 9.
+    """
+    from .gluon.data.vision.transforms.kernels import opencv
+
+    cv2 = opencv("packing images")
+    options = {".png": cv2.IMWRITE_PNG_COMPRESSION, ".jpg": cv2.IMWRITE_JPEG_QUALITY}
+    options[".jpeg"] = options[".jpg"]
+    flag = options.get(img_fmt.lower())
+    level = min(quality, 9) if img_fmt.lower() == ".png" else quality
+    image = img.asnumpy() if hasattr(img, "asnumpy") else numpy.asarray(img)
+    good, content = cv2.imencode(img_fmt, image, [] if flag is None else [flag, level])
+    if not good:
+        raise ValueError(f"OpenCV could not encode an image of shape {image.shape} as {img_fmt}")
+    return pack(header, content.tobytes())
+
+
+def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, numpy.ndarray]:
+    """Undo `pack_img`: the header and the decoded image in BGR order; ``iscolor`` 1 colour, 0 grey, -1 as
+    stored."""
+    from .gluon.data.vision.transforms.kernels import opencv
+
+    header, content = unpack(s)
+    image = opencv("unpacking images").imdecode(numpy.frombuffer(content, numpy.uint8), iscolor)
+    if image is None:
+        raise ValueError("the record holds no image that OpenCV can read")
+    return header, image

@@ -1,0 +1,170 @@
+"""Recorded operators: MXNet's gradient rules on top of torch's engine.
+
+An array's gradient handle ``_g`` is a torch tensor that may require grad. It usually has the array's own values;
+where the array holds integers, it is a float shadow of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..ops.opdef import OpDef, run
+
+__all__ = ["commit_on_backward", "kernel_outputs", "run_recorded", "zero_link"]
+
+
+class _ZeroLink(torch.autograd.Function):
+    """Gives its first argument on; in backward every other argument gets zeros."""
+
+    @staticmethod
+    def forward(context: Any, value: Tensor, *sources: Tensor) -> Tensor:
+        context.save_for_backward(*sources)
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        return gradients[0], *(torch.zeros_like(source) for source in context.saved_tensors)
+
+
+class _Through(torch.autograd.Function):
+    """Gives its first argument on; in backward the second gets the gradient as it is."""
+
+    @staticmethod
+    def forward(context: Any, value: Tensor, source: Tensor) -> Tensor:
+        context.dtype = source.dtype
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        return None, gradients[0].to(context.dtype)
+
+
+class _Commit(torch.autograd.Function):
+    """Gives its argument on, and calls back once when the gradient passes."""
+
+    @staticmethod
+    def forward(context: Any, value: Tensor, action: Callable[[], None]) -> Tensor:
+        context.action = action
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        action, context.action = context.action, None
+        if action is not None:
+            action()
+        return gradients[0], None
+
+
+def zero_link(value: Tensor, sources: Sequence[Tensor]) -> Tensor:
+    """``value`` connected to ``sources`` in such a way that they get zero gradients."""
+    if not value.is_floating_point():
+        value = torch.zeros(value.shape, dtype=torch.float32, device=value.device)
+    return _ZeroLink.apply(value, *sources)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def through(value: Tensor, source: Tensor) -> Tensor:
+    """``value`` connected to ``source`` in such a way that the gradient passes unchanged."""
+    if not value.is_floating_point():
+        value = value.to(source.dtype)
+    return _Through.apply(value, source)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def commit_on_backward(
+    definition: OpDef, tensors: Sequence[Tensor], outputs: tuple[Tensor, ...], attrs: dict[str, Any]
+) -> tuple[Tensor, ...]:
+    """The outputs, with the auxiliary update of this operator hung on the backward of the first."""
+    if not outputs[0].requires_grad:
+        return outputs
+    auxiliary = [tensors[i] for i, name in enumerate(definition.inputs) if name in definition.aux]
+    values = tuple(output.detach() for output in outputs)
+    commit = definition.commit
+    assert commit is not None
+
+    def action() -> None:
+        with torch.no_grad():
+            commit(auxiliary, values, attrs)
+
+    first = _Commit.apply(outputs[0], action)  # type: ignore[no-untyped-call]
+    return (first, *outputs[1:])
+
+
+def owned(value: Tensor, inputs: Sequence[Any]) -> Tensor:
+    """A result with memory of its own: writing to an operator's result must never reach one of its inputs.
+
+    Kernels may return views, which programs use as they are.
+    """
+    if value._is_view():
+        base = value._base
+        shared = not value.is_contiguous() or any(t is not None and (base is t or base is t._base) for t in inputs)
+    else:
+        shared = any(value is t for t in inputs)
+    return value.clone(memory_format=torch.contiguous_format) if shared else value
+
+
+def kernel_outputs(
+    definition: OpDef, tensors: Sequence[Any], attrs: dict[str, Any], training: bool, key: int | None
+) -> tuple[Tensor, ...]:
+    """All outputs on tensors that may require grad, with this operator's gradient policy."""
+    inputs = tensors
+    if definition.gradient != "torch":
+        inputs = [None if tensor is None else tensor.detach() for tensor in tensors]
+    outputs = run(definition, inputs, attrs, training, key)
+    outputs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+    if definition.gradient == "identity" and tensors[0].requires_grad:
+        outputs = (through(outputs[0], tensors[0]), *outputs[1:])
+    if definition.commit is not None and training:
+        outputs = commit_on_backward(definition, tensors, outputs, attrs)
+    return outputs
+
+
+def run_recorded(
+    definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any], training: bool, key: int | None
+) -> list[tuple[Tensor, Tensor | None]]:
+    """Run under record: (value, gradient handle or None) of every output."""
+    from .invoke import translated
+
+    handles = [None if a is None else (a._t if a._g is None else a._g) for a in arrays]
+    sources = [h for h in handles if h is not None and h.requires_grad]
+    try:
+        if not sources:
+            outputs = run(definition, handles, attrs, training, key)
+            outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+            return [(out if definition.mutates else owned(out, handles), None) for out in outputs]
+        shadowed = any(h is not None and h.dtype is not a._t.dtype for a, h in zip(arrays, handles, strict=True))
+        if shadowed:
+            plain = run(definition, [None if a is None else a._t for a in arrays], attrs, training, key)
+            values: Any = (plain,) if isinstance(plain, Tensor) else tuple(plain)
+            linked = _shadow_outputs(definition, handles, values, attrs, training, key)
+        else:
+            linked = tuple(owned(out, handles) for out in kernel_outputs(definition, handles, attrs, training, key))
+            values = linked
+    except RuntimeError as error:
+        raise translated(definition, error) from error
+    result: list[tuple[Tensor, Tensor | None]] = []
+    for value, gradient in zip(values, linked, strict=True):
+        if not gradient.requires_grad:
+            gradient = zero_link(gradient, sources)
+        result.append((value.detach() if value.requires_grad else value, gradient))
+    return result
+
+
+def _shadow_outputs(
+    definition: OpDef,
+    handles: Sequence[Any],
+    values: Sequence[Tensor],
+    attrs: dict[str, Any],
+    training: bool,
+    key: int | None,
+) -> tuple[Tensor, ...]:
+    """Gradient handles where integer inputs take part: the operator once more, on float shadows of them."""
+    if definition.gradient == "zero":
+        return tuple(value.detach() for value in values)
+    try:
+        return kernel_outputs(definition, handles, attrs, training, key)
+    except (RuntimeError, TypeError):
+        # An operator on integers only (an index, a shift) has no gradient.
+        return tuple(value.detach() for value in values)

@@ -1,0 +1,73 @@
+"""The classes that stand for values, registered by the layers above: arrays and Symbols of both kinds.
+
+`invoke` makes results of these classes without importing the layers that define them.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+__all__ = ["Kinds", "TraceHandle", "kinds", "user_location"]
+
+
+class Kinds:
+    """NDArray and np.ndarray, Symbol and its np kind."""
+
+    nd: Any = None
+    np: Any = None
+    symbol: Any = None
+    np_symbol: Any = None
+
+
+kinds = Kinds()
+
+
+class TraceHandle:
+    """What a traced value holds: its current graph entry, or the array it is a view of and the index.
+
+    Writing rebinds the entry, so an alias sees the write; a view reads its base anew when that was written to,
+    and a write to a view is a write to its base.
+    """
+
+    __slots__ = ("base", "entry", "tracer", "version", "view")
+
+    def __init__(self, entry: Any, tracer: Any) -> None:
+        self.entry = entry
+        self.tracer = tracer
+        self.version = 0
+        self.base: TraceHandle | None = None
+        self.view: Any = None
+
+    def get(self) -> Any:
+        """The graph entry of the present value."""
+        if self.base is not None:
+            read, _write, seen = self.view
+            root = self.base.get()
+            if self.base.version != seen:
+                self.entry = read(root)
+                self.view = (read, _write, self.base.version)
+        return self.entry
+
+    def set(self, entry: Any) -> None:
+        """Make ``entry`` the value; a view writes it through to its base."""
+        if self.base is not None:
+            read, write, _seen = self.view
+            self.base.set(write(self.base.get(), entry))
+            self.view = (read, write, self.base.version)
+        self.entry = entry
+        self.version += 1
+
+
+_PACKAGE = __name__.split(".", 1)[0]
+
+
+def user_location() -> str | None:
+    """File and line of the nearest caller outside the package."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.split(".", 1)[0] != _PACKAGE:
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

@@ -1,0 +1,260 @@
+"""Public functions made from operator definitions: one maker for nd, sym, np and npx.
+
+A function has the signature of its operator (inputs, then attributes, then ``out`` and ``name``) and takes arrays and
+Symbols alike.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy
+
+from ..ops.opdef import OpDef
+from ..ops.registry import all_definitions, get
+from .handles import kinds
+from .invoke import invoke
+
+__all__ = ["bound", "fill_namespace", "make_function", "public_places"]
+
+_KINDS = inspect.Parameter
+_SUBMODULES = {
+    "_contrib_": "contrib",
+    "_linalg_": "linalg",
+    "_random_": "random",
+    "_sample_": "random",
+    "_image_": "image",
+    "_sparse_": "sparse",
+}
+_NUMBERS = (int, float, bool, numpy.generic)
+
+
+def _signature(definition: OpDef, style: str) -> inspect.Signature:
+    parameters = []
+    for name in definition.inputs:
+        if definition.variadic and name == definition.inputs[-1]:
+            if style == "np":
+                parameters.append(_KINDS(name, _KINDS.POSITIONAL_OR_KEYWORD))
+            else:
+                parameters.append(_KINDS(name, _KINDS.VAR_POSITIONAL))
+        else:
+            optional = name in definition.optional or style == "sym" or (style == "nd" and bool(parameters))
+            default = None if optional else _KINDS.empty
+            parameters.append(_KINDS(name, _KINDS.POSITIONAL_OR_KEYWORD, default=default))
+    variadic = any(p.kind is _KINDS.VAR_POSITIONAL for p in parameters)
+    kind = _KINDS.KEYWORD_ONLY if variadic else _KINDS.POSITIONAL_OR_KEYWORD
+    seen_default = any(p.default is not _KINDS.empty for p in parameters)
+    for attribute in definition.parameters.values():
+        default = _KINDS.empty if attribute.required else attribute.default
+        if default is _KINDS.empty and seen_default and kind is _KINDS.POSITIONAL_OR_KEYWORD:
+            default = None
+        seen_default = seen_default or default is not _KINDS.empty
+        parameters.append(_KINDS(attribute.name, kind, default=default))
+    for name in ("out", "name", "attr") if style in ("nd", "sym") else ("out",):
+        if name not in definition.parameters and name not in definition.inputs:
+            parameters.append(_KINDS(name, _KINDS.KEYWORD_ONLY, default=None))
+    if style in ("nd", "sym"):
+        parameters.append(_KINDS("kwargs", _KINDS.VAR_KEYWORD))
+    return inspect.Signature(parameters)
+
+
+class _Binder:
+    """Sorts a call's arguments into inputs and attributes."""
+
+    def __init__(self, definition: OpDef, style: str) -> None:
+        self.definition = definition
+        self.style = style
+        self.positional = (*definition.inputs, *definition.parameters)
+        self.count = len(definition.inputs)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        definition = self.definition
+        attrs: dict[str, Any] = {}
+        if definition.variadic:
+            return self._bind_variadic(args, kwargs)
+        inputs: list[Any] = list(args[: self.count])
+        if len(args) > self.count:
+            names = self.positional[self.count :]
+            if len(args) - self.count > len(names):
+                raise TypeError(
+                    f"{definition.name}() takes at most {len(self.positional)} positional arguments; received {len(args)}"
+                )
+            attrs.update(zip(names, args[self.count :], strict=False))
+        for key, value in kwargs.items():
+            if key in definition.inputs:
+                place = definition.inputs.index(key)
+                while len(inputs) <= place:
+                    inputs.append(None)
+                if inputs[place] is not None:
+                    raise TypeError(f"{definition.name}() got two values for {key}")
+                inputs[place] = value
+            else:
+                attrs[key] = value
+        return inputs, self._given(attrs)
+
+    def _given(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """The attributes without those that are None and mean the default."""
+        parameters = self.definition.parameters
+        return {
+            key: value
+            for key, value in attrs.items()
+            if value is not None or (key in parameters and parameters[key].default is not None and parameters[key].optional)
+        }
+
+    def _bind_variadic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        definition = self.definition
+        name = definition.inputs[-1]
+        attrs = dict(kwargs)
+        if name in attrs:
+            args = (*args, attrs.pop(name))
+        if args and isinstance(args[0], (list, tuple)):
+            inputs = list(args[0])
+            attrs.update(zip(definition.parameters, args[1:], strict=False))
+        else:
+            inputs = list(args)
+        for key in [key for key, value in attrs.items() if isinstance(value, (kinds.nd, kinds.symbol))]:
+            inputs.append(attrs.pop(key))
+        if definition.num_args_key and definition.num_args_key not in definition.parameters:
+            attrs.pop(definition.num_args_key, None)
+        elif definition.num_args_key:
+            attrs[definition.num_args_key] = len(inputs)
+        return inputs, self._given(attrs)
+
+
+def _class_for(style: str) -> Callable[[list[Any]], Any]:
+    if style == "np":
+        return lambda inputs: kinds.np
+    if style == "npx":
+
+        def npx_class(inputs: list[Any]) -> Any:
+            arrays = [value for value in inputs if isinstance(value, (kinds.nd, kinds.symbol))]
+            return None if arrays else kinds.np
+
+        return npx_class
+    if style == "sym":
+
+        def symbol_class(inputs: list[Any]) -> Any:
+            arrays = [value for value in inputs if isinstance(value, (kinds.nd, kinds.symbol))]
+            return None if arrays else kinds.symbol
+
+        return symbol_class
+    return lambda inputs: None
+
+
+def make_function(definition: OpDef, style: str, public: str) -> Callable[..., Any]:
+    """The function ``public`` of a namespace of ``style`` nd, sym, np or npx for an operator."""
+    binder = _Binder(definition, style)
+    class_for = _class_for(style)
+    scalar, rscalar = definition.scalar, definition.rscalar
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        out = kwargs.pop("out", None)
+        name = kwargs.pop("name", None)
+        user = kwargs.pop("attr", None)
+        if style in ("np", "npx"):
+            for key in ("where", "order", "device"):
+                if key in kwargs and key not in definition.parameters and key not in definition.inputs:
+                    value = kwargs.pop(key)
+                    if key == "device" and "ctx" in definition.parameters and value is not None:
+                        kwargs["ctx"] = str(value)
+        inputs, attrs = binder.bind(args, kwargs)
+        context = attrs.get("ctx")
+        if context is not None and not isinstance(context, str):
+            attrs["ctx"] = str(context)
+        if scalar is not None and len(inputs) == 2:
+            numbers = [_is_number(value) for value in inputs]
+            if numbers[0] != numbers[1]:
+                return _with_number(definition, inputs, numbers[0], style, out)
+            if all(numbers):
+                inputs[0] = kinds.np._wrap_number(inputs[0]) if style == "np" else inputs[0]
+        return invoke(definition, inputs, attrs, out, name, class_for(inputs), user)
+
+    function.__name__ = function.__qualname__ = public.rsplit(".", 1)[-1]
+    function.__doc__ = definition.doc
+    function.__signature__ = _signature(definition, style)  # type: ignore[attr-defined]
+    return function
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, _NUMBERS) or getattr(value, "_symbolic_dimension", False)
+
+
+def _with_number(definition: OpDef, inputs: list[Any], first: bool, style: str, out: Any) -> Any:
+    """A binary operator of an array and a number."""
+    array, number = (inputs[1], inputs[0]) if first else (inputs[0], inputs[1])
+    operator = get(definition.rscalar if first and definition.rscalar else definition.scalar)  # type: ignore[arg-type]
+    if isinstance(number, numpy.generic):
+        number = number.item()
+    attrs: dict[str, Any] = {"scalar": int(number) if isinstance(number, bool) else number}
+    if style == "np" and "is_int" in operator.parameters and not isinstance(number, (int, bool)):
+        attrs["is_int"] = False
+    return invoke(operator, [array], attrs, out, None, _class_for(style)([array]))
+
+
+def public_places(definition: OpDef) -> Iterable[tuple[str, str]]:
+    """(namespace, name) of every public function of an operator; submodules are dotted."""
+    for name in (definition.name, *definition.aliases):
+        yield "nd", f"_internal.{name}"
+        yield "nd", f"op.{name}"
+        for start, module in _SUBMODULES.items():
+            if name.startswith(start):
+                yield "nd", f"{module}.{name[len(start):]}"
+        if name.startswith("_npx_"):
+            tail = name[5:]
+            yield "npx", tail.replace("_image_", "image.") if tail.startswith("_image_") else tail
+        if not name.startswith("_"):
+            yield "nd", name
+    for name in definition.nd:
+        yield "nd", name
+    if definition.np is not None:
+        yield "np", definition.np
+    if definition.npx is not None:
+        yield "npx", definition.npx
+
+
+def fill_namespace(module: Any, style: str) -> None:
+    """Put the functions of all operators into a module and its submodules, where nothing of that name is there."""
+    space = "nd" if style == "sym" else style
+    for definition in all_definitions():
+        for where, dotted in public_places(definition):
+            if where != space:
+                continue
+            target = module
+            *path, name = dotted.split(".")
+            for part in path:
+                target = _submodule(target, part)
+            if name not in target.__dict__ or (not path and name in definition.nd):
+                if name in target.__dict__ and getattr(target.__dict__[name], "__module__", "").startswith(
+                    module.__name__ + "."
+                ):
+                    continue
+                function = make_function(definition, style, name)
+                function.__module__ = target.__name__
+                setattr(target, name, function)
+
+
+def _submodule(parent: Any, name: str) -> Any:
+    existing = parent.__dict__.get(name)
+    if isinstance(existing, types.ModuleType):
+        return existing
+    full = f"{parent.__name__}.{name}"
+    try:
+        import importlib
+
+        module = importlib.import_module(full)
+    except ModuleNotFoundError as error:
+        if error.name != full:
+            raise
+        module = types.ModuleType(full, f"Functions derived from the operator table: {name}.")
+        sys.modules[full] = module
+    setattr(parent, name, module)
+    return module
+
+
+def bound(name: str) -> Callable[..., Any]:
+    """The nd function of an operator, for use as a method."""
+    return make_function(get(name), "nd", name)

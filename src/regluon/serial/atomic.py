@@ -1,0 +1,47 @@
+"""Writing files so that a reader sees the old file or the whole new one, never half of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a temporary file next to ``path``; it takes that name when the block ends without an error.
+
+    The permissions are those of the file that is replaced, or what the umask gives a new file.
+    """
+    target = os.path.realpath(os.fspath(path))
+    folder = os.path.dirname(target)
+    descriptor, temporary = tempfile.mkstemp(
+        prefix=f".{os.path.basename(target)}.", suffix=".part", dir=folder
+    )
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
+        os.chmod(temporary, _permissions(target))
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Replace the file ``path`` by ``text`` in UTF-8."""
+    with atomic_writer(path) as stream:
+        stream.write(text.encode("utf-8"))
+
+
+def _permissions(target: str) -> int:
+    try:
+        return os.stat(target).st_mode & 0o777
+    except OSError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask

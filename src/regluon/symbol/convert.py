@@ -1,0 +1,184 @@
+"""Graphs to and from JSON records, copies, substitution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..base.errors import MXNetError
+from ..graph import json as files
+from ..graph.dims import dims_in, evaluate
+from ..graph.json import GraphRecord, NodeRecord
+from ..graph.node import Entry, Node, rebuild, topological
+from ..ops import registry
+from ..ops.opdef import OpDef
+
+__all__ = ["attributes", "copy_entries", "from_json", "number_draws", "substitute", "to_json"]
+
+_CASTS = ("amp_cast", "amp_multicast")
+
+
+def attributes(node: Node) -> dict[str, str]:
+    """All attributes of a node as strings."""
+    own = {} if node.op is None else node.op.format({k: evaluate(v) for k, v in node.attrs.items()})
+    return {**own, **node.user}
+
+
+def copy_entries(entries: Sequence[Entry]) -> list[Entry]:
+    """The same graph with nodes of its own."""
+
+    def twin(node: Node, inputs: tuple[Entry, ...]) -> list[Entry]:
+        new = node.__copy__()
+        new.inputs = inputs
+        return [Entry(new, index) for index in range(new.outputs)]
+
+    return rebuild(entries, twin)
+
+
+def substitute(entries: Sequence[Entry], replaced: Mapping[int, Entry]) -> list[Entry]:
+    """The graph with variables (by id) replaced by entries."""
+    return rebuild(entries, lambda node, inputs: [replaced[id(node)]] if id(node) in replaced else None)
+
+
+def number_draws(order: Sequence[Node]) -> int:
+    """Number the random nodes in order; gives how many there are."""
+    count = 0
+    for node in order:
+        if node.op is not None and node.op.uses_rng:
+            node.draw = count
+            count += 1
+    return count
+
+
+def without_casts(entries: Sequence[Entry]) -> list[Entry]:
+    """The graph without the casts of automatic mixed precision."""
+
+    def skip(node: Node, inputs: tuple[Entry, ...]) -> Sequence[Entry] | None:
+        return inputs if node.op is not None and node.op.name in _CASTS else None
+
+    return rebuild(entries, skip)
+
+
+def to_json(
+    entries: Sequence[Entry],
+    remove_amp_cast: bool = True,
+    graph_attributes: Mapping[str, Any] | None = None,
+    names: Mapping[int, str] | None = None,
+) -> str:
+    """The JSON text of a graph; ``names`` renames nodes by id."""
+    if remove_amp_cast:
+        entries = without_casts(entries)
+    order = topological(entries)
+    places = {id(node): index for index, node in enumerate(order)}
+    records = []
+    for node in order:
+        record = NodeRecord(
+            "null" if node.op is None else node.op.name,
+            (names or {}).get(id(node), node.name),
+            _written(node),
+            [(places[id(entry.node)], entry.index) for entry in node.inputs],
+            node.outputs,
+        )
+        if node.op is None:
+            records.append(record)
+            continue
+        if node.op.name == "_CustomFunction":
+            raise MXNetError(
+                f"node {node.name} is a custom autograd.Function (recorded at {node.location}): Python code cannot be "
+                "written to a file. Use operators instead, or leave it out of the exported block"
+            )
+        ranks = [len(e.node.specs[e.index].shape) if e.node.specs else None for e in node.inputs]
+        records.append(files.portable(record, ranks))
+    heads = [(places[id(entry.node)], entry.index) for entry in entries]
+    return files.render(GraphRecord(records, heads, dict(graph_attributes or {})))
+
+
+def _written(node: Node) -> dict[str, str]:
+    if node.op is None:
+        return dict(node.user)
+    attrs = node.attrs
+    if any(dims_in(value) for value in attrs.values()):
+        attrs = {key: frozen(node, key, value) for key, value in attrs.items()}
+    texts = node.op.format(attrs)
+    if node.op.variadic and node.op.num_args_key and node.op.num_args_key not in texts:
+        texts[node.op.num_args_key] = str(len(node.inputs))
+    return {**texts, **node.user}
+
+
+def frozen(node: Node, key: str, value: Any) -> Any:
+    """A symbolic size as a constant, or as a code of Reshape that means "as the input"."""
+    if key in ("shape", "newshape") and node.op is not None and isinstance(value, tuple):
+        copies = 0 if node.op.name == "Reshape" else -2 if node.op.name == "_npx_reshape" else None
+        if copies is not None and not (node.op.name == "_npx_reshape" and not _plain_codes(value)):
+            return tuple(
+                copies if _is_size_of(item, node.inputs[0], axis) else evaluate(item)
+                for axis, item in enumerate(value)
+            )
+    return evaluate(value)
+
+
+def _plain_codes(shape: tuple[Any, ...]) -> bool:
+    return all(dims_in(item) or item >= -1 for item in shape)
+
+
+def _is_size_of(item: Any, entry: Entry, axis: int) -> bool:
+    return (
+        bool(dims_in(item))
+        and item.function == "size"
+        and item.arguments[1] == axis
+        and item.arguments[0].node is entry.node
+        and item.arguments[0].index == entry.index
+    )
+
+
+def from_json(text: str | bytes, source: str = "symbol JSON") -> tuple[list[Entry], GraphRecord]:
+    """The graph in a JSON text of any version.
+
+    Raises
+    ------
+    MXNetError
+        If the text is malformed, or names operators that are not there (all of them are listed).
+    """
+    record = files.parse(text, source)
+    unknown = sorted(
+        {n.operator for n in map(files.restored, record.nodes) if n.operator != "null" and not registry.exists(n.operator)}
+    )
+    if unknown:
+        raise MXNetError(f"{source} uses operator(s) that are not here: {', '.join(unknown)}")
+    nodes: list[Node] = []
+    for item in record.nodes:
+        item = files.restored(item)
+        inputs = [Entry(nodes[source_node], output) for source_node, output in item.inputs]
+        if item.operator == "null":
+            nodes.append(Node(None, item.name, user=dict(item.attributes)))
+        else:
+            nodes.append(_operator_node(item, inputs, source))
+    return [Entry(nodes[node], output) for node, output in record.heads], record
+
+
+def _operator_node(item: NodeRecord, inputs: list[Entry], source: str) -> Node:
+    definition = registry.get(item.operator)
+    given = {key: value for key, value in item.attributes.items() if key in definition.parameters}
+    user = {key: value for key, value in item.attributes.items() if key not in definition.parameters}
+    try:
+        full = definition.parse(given)
+    except MXNetError as error:
+        raise MXNetError(f"{source}, node {item.name}: {error}") from error
+    attrs = {key: full[key] for key in given}
+    inputs = _with_auxiliary(definition, item.name, inputs, {**definition.defaults, **attrs})
+    if user.get(str(definition.num_args_key)):
+        user.pop(str(definition.num_args_key))
+    return Node(definition, item.name, inputs, attrs, user)
+
+
+def _with_auxiliary(definition: OpDef, name: str, inputs: list[Entry], attrs: dict[str, Any]) -> list[Entry]:
+    """Old files leave the auxiliary inputs out."""
+    if definition.aux and not definition.variadic:
+        for missing in definition.input_names(attrs)[len(inputs) :]:
+            if missing in definition.aux:
+                node = Node(None, f"{name}_{missing}")
+                node.is_aux = True
+                inputs.append(Entry(node, 0))
+    return inputs
+
+

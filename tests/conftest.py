@@ -1,0 +1,26 @@
+"""Every test starts from the same seed, array mode and API level, and leaves no scope behind."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import random
+from collections.abc import Iterator
+
+import numpy
+import pytest
+
+import regluon
+from regluon.base import config
+
+
+@pytest.fixture(autouse=True)
+def clean_state() -> Iterator[None]:
+    state = config.snapshot()
+    regluon.random.seed(42)
+    numpy.random.seed(42)
+    random.seed(42)
+    yield
+    config.restore(state)
