@@ -25,7 +25,7 @@ symbol._link()
 
 from . import attribute, autograd, config, gluon, initializer, kvstore, lr_scheduler, metric  # noqa: E402
 from . import name as name  # noqa: E402
-from . import optimizer, random, serial, util  # noqa: E402
+from . import optimizer, random, recordio, serial, util  # noqa: E402
 from . import initializer as init  # noqa: E402
 from . import kvstore as kv  # noqa: E402
 from .array import NDArray, from_torch, waitall  # noqa: E402
@@ -91,6 +91,7 @@ __all__ = [
     "ops",
     "optimizer",
     "random",
+    "recordio",
     "serial",
     "set_api",
     "sym",

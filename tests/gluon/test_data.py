@@ -38,7 +38,8 @@ class Failing(Numbers):
 
 class Slow(Numbers):
     def __getitem__(self, idx: int) -> Any:
-        time.sleep(30)
+        time.sleep(0.7)
+        return idx
 
 
 class Noisy(data.Dataset):
@@ -231,7 +232,7 @@ def test_worker_exception_has_the_workers_traceback() -> None:
 
 def test_worker_timeout() -> None:
     with pytest.raises(RuntimeError, match=r"timed out after 0\.2 seconds"):
-        list(data.DataLoader(Slow(), batch_size=4, num_workers=1, timeout=0.2))
+        list(data.DataLoader(Slow(1), batch_size=1, num_workers=1, timeout=0.2))
 
 
 def test_one_seed_reaches_shuffling() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy
 import torch
 
+from .index_open import getitem_open, setitem_open, take_constant
 from .index_plan import (
     ALL,
     Bounds,
@@ -195,7 +196,20 @@ def _collect(p: Plan, call: Call) -> _Arrays:
             groups.append(number)
         axis += 1
     adjacent = groups[-1] - groups[0] + 1 == len(groups)
-    return _Arrays(axes, values, adjacent)
+    return _Arrays(axes, _without_lone_constants(values, call), adjacent)
+
+
+def _without_lone_constants(values: list[Any], call: Call) -> list[Any]:
+    """Express integers next to computed indices by an operator, so that a graph stores no constant."""
+    computed = next((value for value in values if not isinstance(value, numpy.ndarray)), None)
+    if computed is None:
+        return values
+    return [
+        call("_npi_full_like", [computed], fill_value=float(value[0]))
+        if isinstance(value, numpy.ndarray) and value.shape == (1,)
+        else value
+        for value in values
+    ]
 
 
 def _broadcast_indices(values: list[Any], call: Call) -> tuple[list[Any], int]:
@@ -246,13 +260,22 @@ def _getitem_mask_ops(x: Any, mask: Mask, axis: int, call: Call) -> Any:
     return call("_contrib_boolean_mask", [x, array], axis=axis)
 
 
+def _unknown_arrays(p: Plan) -> bool:
+    return any(isinstance(entry, Index) and entry.ndim < 0 for entry in p.entries)
+
+
 def getitem_ops(x: Any, key: Any, call: Call, kind: Kind = "np") -> Any:
     """Express ``x[key]`` as operator calls.
 
-    ``x`` has a ``shape``. ``call(operator, inputs, **attributes)`` applies an operator and returns its
-    value; an input may also be a NumPy array of int64, a constant of the key. Errors: see :func:`plan`.
+    ``x`` has a ``shape``, which is None while it is not known. ``call(operator, inputs, **attributes)``
+    applies an operator and returns its value; an input may also be a NumPy array of int64, a constant of
+    the key. Errors: see :func:`plan`; MXNetError where the key cannot be carried out without the shape.
     """
+    if x.shape is None:
+        return getitem_open(x, key, call, kind)
     p = plan(key, x.shape, kind)
+    if _unknown_arrays(p):
+        return getitem_open(x, key, call, kind)
     if p.basic:
         return _getitem_basic_ops(x, p, call)
     empty = empty_axes(p)
@@ -272,7 +295,7 @@ def _gather(x: Any, p: Plan, call: Call) -> Any:
     arrays = _collect(p, call)
     ndim = len(p.shape)
     if len(arrays.axes) == 1 and isinstance(arrays.values[0], numpy.ndarray):
-        return call("take", [x, arrays.values[0]], axis=arrays.axes[0], mode="wrap")
+        return take_constant(x, arrays.values[0], arrays.axes[0], call)
     values, rank = _broadcast_indices(arrays.values, call)
     order = [*arrays.axes, *(axis for axis in range(ndim) if axis not in arrays.axes)]
     if order != list(range(ndim)):
@@ -399,7 +422,7 @@ def _scatter(x: Any, p: Plan, value: Any, call: Call) -> Any:
     if moved:
         x = call("transpose", [x], axes=tuple(order))
     if _is_number(value):
-        value = numpy.asarray([value], dtype=numpy.float64)
+        value = call("_full", [], shape=(1,), value=float(value), dtype=_dtype_name(x))
     x = call("_scatter_set_nd", [x, value, _stacked(values, call)], shape=tuple(p.shape[i] for i in order))
     if moved:
         back = tuple(order.index(axis) for axis in range(ndim))
@@ -424,7 +447,11 @@ def setitem_ops(x: Any, key: Any, value: Any, call: Call, kind: Kind = "np") -> 
 
     ``call`` is that of :func:`getitem_ops`; ``value`` is a number, an array, nested lists or a traced value.
     """
+    if x.shape is None:
+        return setitem_open(x, key, value, call, kind)
     p = plan(key, x.shape, kind)
+    if _unknown_arrays(p):
+        return setitem_open(x, key, value, call, kind)
     if not _is_number(value):
         value = _value_input(value)
     if p.basic:

@@ -53,7 +53,10 @@ class Range:
 
 @dataclass(frozen=True)
 class Index:
-    """An array of positions along one axis; ``array`` is a tensor, a NumPy array or a traced value."""
+    """An array of positions along one axis; ``array`` is a tensor, a NumPy array or a traced value.
+
+    ``ndim`` is -1 for a traced value of which nothing is known; it may turn out to be a mask.
+    """
 
     array: Any
     ndim: int
@@ -90,7 +93,9 @@ def _is_boolean(dtype: Any) -> bool:
 
 
 def _array_entry(array: Any, kind: Kind) -> Entry:
-    """Classify something with a shape and a dtype."""
+    """Classify something with a shape and a dtype; both are None for a value not known yet."""
+    if array.shape is None:
+        return Index(array, -1)
     ndim = len(array.shape)
     concrete = isinstance(array, numpy.ndarray | numpy.generic | Tensor)
     if _is_boolean(array.dtype):

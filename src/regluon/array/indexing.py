@@ -17,6 +17,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from .index_open import shares_memory
 from .index_operators import getitem_ops, setitem_ops
 from .index_plan import (
     ALL,
@@ -33,7 +34,16 @@ from .index_plan import (
     plan,
 )
 
-__all__ = ["Plan", "as_value", "getitem_ops", "getitem_torch", "plan", "setitem_ops", "setitem_torch"]
+__all__ = [
+    "Plan",
+    "as_value",
+    "getitem_ops",
+    "getitem_torch",
+    "is_view",
+    "plan",
+    "setitem_ops",
+    "setitem_torch",
+]
 
 
 def _forward_index(p: Plan) -> tuple[tuple[Any, ...], list[int]]:
@@ -236,3 +246,11 @@ def setitem_torch(t: Tensor, key: Any, value: Any, kind: Kind = "np") -> None:
         _set_basic(t, p, converted)
     else:
         _set_advanced(t, p, converted)
+
+
+def is_view(key: Any, shape: Sequence[int] | None, kind: Kind = "np") -> bool:
+    """Whether reading ``key`` gives a view; ``shape`` is None where it is not known."""
+    if shape is None:
+        return shares_memory(key, kind)
+    p = plan(key, shape, kind)
+    return p.basic and p.contiguous

@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 
 from ..base import config
-from .paths import PLACES
+from .paths import ABOVE, PLACES
 
 __all__ = ["SHIM_FOLDER", "install_as_mxnet", "uninstall_as_mxnet"]
 
@@ -145,7 +145,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         inner = fullname.removeprefix("mxnet.")
         if inner == "base":
             return self._spec(fullname, _Loader(f"{ROOT}.base", facade_name=fullname))
-        for place in (*PLACES.get(inner, ()), inner):
+        for place in () if inner in ABOVE else (*PLACES.get(inner, ()), inner):
             name = f"{ROOT}.{place}"
             if _resolve(name) is not None:
                 return self._spec(fullname, _Loader(name))

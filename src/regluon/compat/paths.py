@@ -6,6 +6,11 @@ of its places that exists; an empty tuple means "the package above it", which ho
 
 from __future__ import annotations
 
+__all__ = ["ABOVE", "PLACES"]
+
+# Paths that have a module of their name here with less in it: they show the package above.
+ABOVE = {"optimizer.optimizer"}
+
 PLACES: dict[str, tuple[str, ...]] = {
     "base": ("base",),
     "context": ("context", "base.device"),

@@ -70,4 +70,8 @@ def _devices() -> dict[str, str]:
 def _backends() -> dict[str, str]:
     from ..exec import backends
 
-    return {name: summary for name, summary in backends.describe().items()}
+    return {name: _first_line(backends.get(name).rewrite.__doc__) for name in backends.list_backends()}
+
+
+def _first_line(text: str | None) -> str:
+    return text.strip().splitlines()[0] if text and text.strip() else ""

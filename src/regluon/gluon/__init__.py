@@ -5,7 +5,8 @@ from __future__ import annotations
 from . import parameter as parameter  # noqa: I001
 from .parameter import Constant, Parameter, ParameterDict
 from .block import Block, HybridBlock, SymbolBlock
-from . import block, data, loss, metric, model_zoo, nn, trainer, utils
+from . import nn  # noqa: I001
+from . import block, contrib, data, loss, metric, model_zoo, trainer, utils
 from .trainer import Trainer
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "SymbolBlock",
     "Trainer",
     "block",
+    "contrib",
     "data",
     "loss",
     "metric",

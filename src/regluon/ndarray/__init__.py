@@ -33,6 +33,8 @@ def load_frombuffer(buf):  # type: ignore[no-untyped-def]
     return serial.nd_load_frombuffer(buf)
 
 
+from . import random  # noqa: E402
+
 _namespaces.fill_namespace(sys.modules[__name__], "nd")
 methods.install()
 

@@ -25,15 +25,10 @@ _NAMES = (
     "histogram2d histogram_bin_edges histogramdd i0 intersect1d isclose isin ix_ lexsort median "
     "min_scalar_type modf nanargmax nanargmin nancumprod nancumsum nanmax nanmedian nanmin nanpercentile "
     "nanprod nanquantile nanstd nansum nanvar packbits partition piecewise poly polyadd polydiv polyfit "
-    "polyint polymul polysub positive promote_types ptp real roots searchsorted select setdiff1d setxor1d "
-    "signbit spacing take_along_axis tril_indices_from trim_zeros union1d unpackbits unwrap vander "
+    "polyint polymul polysub positive promote_types ptp real roots select setdiff1d setxor1d "
+    "signbit spacing tril_indices_from trim_zeros union1d unpackbits unwrap "
     "genfromtxt set_printoptions"
 ).split()
-
-
-def _in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Whether each element of the flattened ``ar1`` is in ``ar2``."""
-    return numpy.isin(numpy.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
 
 
 def _msort(a: Any) -> Any:
@@ -53,7 +48,7 @@ def _trapz(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
 
 
 # Names that newer NumPy versions no longer have.
-_OWN: dict[str, Callable[..., Any]] = {"in1d": _in1d, "msort": _msort, "trapz": _trapz, "alltrue": numpy.all}
+_OWN: dict[str, Callable[..., Any]] = {"msort": _msort, "trapz": _trapz, "alltrue": numpy.all}
 
 
 def _to_host(value: Any) -> Any:

@@ -6,9 +6,11 @@ the arguments are those of the operators (MXNetError) unless a docstring says ot
 
 from __future__ import annotations
 
-from . import creation, selection, shaping
+from . import creation, products, selection, shaping, statistics
 from .creation import *  # noqa: F403
+from .products import *  # noqa: F403
 from .selection import *  # noqa: F403
 from .shaping import *  # noqa: F403
+from .statistics import *  # noqa: F403
 
-__all__ = [*creation.__all__, *selection.__all__, *shaping.__all__]
+__all__ = [*creation.__all__, *products.__all__, *selection.__all__, *shaping.__all__, *statistics.__all__]

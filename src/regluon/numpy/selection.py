@@ -10,7 +10,7 @@ import torch
 
 from ..base import dtypes
 from .creation import array
-from .shaping import ravel
+from .shaping import broadcast_arrays, ravel
 from .tools import apply, as_array, is_value, listed, only_c, sizes
 
 __all__ = [
@@ -24,16 +24,19 @@ __all__ = [
     "diagonal",
     "fill_diagonal",
     "flatnonzero",
+    "in1d",
     "insert",
     "may_share_memory",
     "ndim",
     "nonzero",
     "result_type",
+    "searchsorted",
     "shape",
     "shares_memory",
     "size",
     "sort",
     "take",
+    "take_along_axis",
     "trace",
     "tril",
     "tril_indices",
@@ -45,6 +48,7 @@ __all__ = [
     "unique_inverse",
     "unique_values",
     "unravel_index",
+    "vander",
     "where",
 ]
 
@@ -87,12 +91,14 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
 
 def diag_indices_from(arr: Any) -> tuple[Any, ...]:
     """Indices of the main diagonal of an array with all dimensions equal: one int64 vector per dimension."""
-    return _rows(apply("_npi_diag_indices_from", [as_array(arr)]))
+    arr = as_array(arr)
+    return _rows(apply("_npi_diag_indices_from", [arr]), len(arr.shape))
 
 
-def _rows(stacked: Any) -> tuple[Any, ...]:
+def _rows(stacked: Any, count: int | None = None) -> tuple[Any, ...]:
     """The slices of an array along its first axis, as separate arrays."""
-    parts = apply("SliceChannel", [stacked], num_outputs=stacked.shape[0], axis=0, squeeze_axis=True)
+    count = int(stacked.shape[0]) if count is None else count
+    parts = apply("SliceChannel", [stacked], num_outputs=count, axis=0, squeeze_axis=True)
     return tuple(listed(parts))
 
 
@@ -155,7 +161,7 @@ def nonzero(a: Any) -> tuple[Any, ...]:
     a = as_array(a)
     if len(a.shape) == 0:
         a = apply("_np_reshape", [a], newshape=(1,))
-    return _rows(apply("_npi_transpose", [apply("_npx_nonzero", [a])]))
+    return _rows(apply("_npi_transpose", [apply("_npx_nonzero", [a])]), len(a.shape))
 
 
 def flatnonzero(a: Any) -> Any:
@@ -166,6 +172,67 @@ def flatnonzero(a: Any) -> Any:
 def argwhere(a: Any) -> Any:
     """Indices of the elements that are not 0, one row each: (N, ndim) int64."""
     return apply("_npx_nonzero", [as_array(a)])
+
+
+def take_along_axis(arr: Any, indices: Any, axis: int | None) -> Any:
+    """Read along one axis at positions of their own for every other place; both arrays broadcast elsewhere.
+
+    Raises ValueError when the numbers of dimensions differ.
+    """
+    index = indices if is_value(indices) else array(indices, "int64")
+    if axis is None:
+        arr, axis = ravel(arr), 0
+    arr = as_array(arr)
+    ndim = len(arr.shape)
+    if len(index.shape) != ndim:
+        raise ValueError(
+            f"np.take_along_axis: indices need as many dimensions as the array ({ndim}), "
+            f"received shape {tuple(index.shape)}"
+        )
+    axis = axis % ndim
+    grids = []
+    for place in range(ndim):
+        if place == axis:
+            grids.append(index)
+            continue
+        view = tuple(-1 if i == place else 1 for i in range(ndim))
+        places = apply("_npi_arange", start=0, stop=int(arr.shape[place]), dtype="int64")
+        grids.append(apply("_np_reshape", [places], newshape=view))
+    return apply("gather_nd", [arr, apply("stack", broadcast_arrays(*grids), axis=0)])
+
+
+def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
+    """Whether each element of the flattened ``ar1`` is in ``ar2`` (with ``invert``: is not)."""
+    column = apply("_npx_reshape", [as_array(ar1)], newshape=(-1, 1))
+    row = apply("_npx_reshape", [as_array(ar2)], newshape=(1, -1))
+    if invert:
+        return apply("_npi_all", [apply("_npi_not_equal", [column, row])], axis=(1,))
+    return apply("_npi_any", [apply("_npi_equal", [column, row])], axis=(1,))
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    """Where to insert ``v`` into the sorted vector ``a`` so that it stays sorted; int64.
+
+    ``side`` "left" gives the first such place, "right" the last. Raises ValueError for another one.
+    """
+    if side not in ("left", "right"):
+        raise ValueError(f"np.searchsorted: side must be 'left' or 'right', received {side!r}")
+    a = as_array(a)
+    if sorter is not None:
+        a = take(a, sorter, axis=0)
+    values = apply("expand_dims", [as_array(v)], axis=-1)
+    before = apply("_npi_less" if side == "left" else "_npi_less_equal", [a, values])
+    return apply("_npi_sum", [apply("Cast", [before], dtype="int64")], axis=(-1,))
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    """Matrix of powers of the vector ``x``, float64: x ** (N - 1), ..., x, 1, or the other way round."""
+    x = as_array(x)
+    count = int(x.shape[0]) if N is None else N
+    first, last, step = (0, count, 1) if increasing else (count - 1, -1, -1)
+    exponents = apply("_npi_arange", start=first, stop=last, step=step, dtype="float64")
+    column = apply("expand_dims", [apply("Cast", [x], dtype="float64")], axis=1)
+    return apply("_npi_power", [column, exponents])
 
 
 def sort(a: Any, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Any:
@@ -212,7 +279,7 @@ def unravel_index(indices: Any, shape: Sequence[int], order: str = "C") -> tuple
     """Turn positions in a flattened array of ``shape`` into one index array per dimension."""
     only_c(order, "unravel_index")
     index = indices if is_value(indices) else array(indices, "int64")
-    return _rows(apply("_unravel_index", [index], shape=sizes(shape)))
+    return _rows(apply("_unravel_index", [index], shape=sizes(shape)), len(sizes(shape)))
 
 
 def _slice_or_int(obj: Any) -> dict[str, Any] | None:
@@ -291,7 +358,8 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
     result = found[0]
     for dtype in found[1:]:
         result = torch.promote_types(result, dtype)
-    return dtypes.to_numpy(result)
+    found_type = dtypes.to_numpy(result)
+    return found_type if isinstance(found_type, torch.dtype) else numpy.dtype(found_type)
 
 
 def can_cast(from_: Any, to: Any) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy
 
 from .creation import zeros
-from .tools import apply, as_array, as_arrays, axes_of, is_value, listed, sizes
+from .tools import apply, as_array, as_arrays, axes_of, is_value, known_shape, listed, sizes
 
 __all__ = [
     "append",
@@ -162,7 +163,12 @@ def broadcast_to(array: Any, shape: Any) -> Any:
 def broadcast_arrays(*args: Any) -> list[Any]:
     """Broadcast all arrays to one shape. Raises ValueError when they do not fit."""
     arrays = as_arrays(args)
-    common = numpy.broadcast_shapes(*(tuple(one.shape) for one in arrays))
+    dims = [shape for shape in map(known_shape, arrays) if shape is not None]
+    if len(dims) < len(arrays):
+        # Only the shape of the sum is used.
+        leader = reduce(lambda a, b: apply("broadcast_add", [a, b]), arrays)
+        return [apply("broadcast_like", [one, leader]) for one in arrays]
+    common = numpy.broadcast_shapes(*dims)
     return [one if tuple(one.shape) == common else broadcast_to(one, common) for one in arrays]
 
 
@@ -237,7 +243,12 @@ def pad(x: Any, pad_width: Any = None, mode: str = "constant", **kwargs: Any) ->
     if kwargs.pop("stat_length", None) is not None:
         raise ValueError("np.pad: stat_length is not supported; the whole axis is used")
     x = as_array(x)
-    pairs = numpy.broadcast_to(numpy.asarray(pad_width), (len(x.shape), 2))
+    dims = known_shape(x)
+    pairs = numpy.asarray(pad_width)
+    if dims is not None:
+        pairs = numpy.broadcast_to(pairs, (len(dims), 2))
+    elif pairs.ndim < 2:
+        pairs = numpy.broadcast_to(pairs, (1, 2))
     widths = tuple((int(before), int(after)) for before, after in pairs)
     return apply("_npi_pad", [x], pad_width=widths, mode=mode, **kwargs)
 
@@ -289,6 +300,9 @@ def _split(ary: Any, indices_or_sections: Any, axis: int, equal: bool, name: str
         sections = operator.index(indices_or_sections)
         if sections < 1:
             raise ValueError(f"np.{name}: the number of sections must be positive, received {sections}")
+        dims = known_shape(ary)
+        if dims is None and equal:
+            return listed(apply("_split_v2", [ary], indices=(), axis=axis, sections=sections))
         size = ary.shape[axis]
         if size % sections == 0:
             return listed(apply("_split_v2", [ary], indices=(), axis=axis, sections=sections))
@@ -314,7 +328,8 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 def _check_ndim(ary: Any, least: int, name: str) -> Any:
     ary = as_array(ary)
-    if len(ary.shape) < least:
+    dims = known_shape(ary)
+    if dims is not None and len(dims) < least:
         raise ValueError(
             f"np.{name} needs an array of at least {least} dimension(s), received {tuple(ary.shape)}"
         )
@@ -329,7 +344,12 @@ def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     """Split along the second axis (a vector along its only one)."""
     ary = _check_ndim(ary, 1, "hsplit")
-    return _split(ary, indices_or_sections, 1 if len(ary.shape) > 1 else 0, True, "hsplit")
+    dims = known_shape(ary)
+    if dims is not None:
+        return _split(ary, indices_or_sections, 1 if len(dims) > 1 else 0, True, "hsplit")
+    if hasattr(indices_or_sections, "__iter__"):
+        return listed(apply("_npi_hsplit", [ary], indices=(0, *indices_or_sections)))
+    return listed(apply("_npi_hsplit", [ary], indices=(), sections=indices_or_sections))
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:

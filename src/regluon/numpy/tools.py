@@ -7,6 +7,7 @@ from typing import Any
 
 from ..base import config
 from ..base import device as devices
+from ..base.errors import MXNetError
 from ..ops import registry
 from ..runtime.handles import kinds
 from ..runtime.invoke import invoke
@@ -28,6 +29,14 @@ def listed(result: Any) -> list[Any]:
 def is_value(value: Any) -> bool:
     """Whether this is an array, a traced value or a Symbol."""
     return isinstance(value, (kinds.nd, kinds.symbol))
+
+
+def known_shape(value: Any) -> tuple[Any, ...] | None:
+    """The shape of a value, or None for a Symbol that does not know it."""
+    try:
+        return tuple(value.shape)
+    except (MXNetError, NotImplementedError, TypeError):
+        return None
 
 
 def where_to(device: Any, ctx: Any) -> str:

@@ -70,4 +70,6 @@ def load(file):  # type: ignore[no-untyped-def]
     return serial.np_load(file)
 
 
+from . import random  # noqa: E402
+
 _namespaces.fill_namespace(sys.modules[__name__], "npx")

@@ -211,7 +211,8 @@ def public_places(definition: OpDef) -> Iterable[tuple[str, str]]:
     for name in definition.nd:
         yield "nd", name
     if definition.np is not None:
-        yield "np", definition.np
+        for name in (definition.np, *definition.np_aliases):
+            yield "np", name
     if definition.npx is not None:
         yield "npx", definition.npx
 

@@ -91,10 +91,13 @@ class Names:
 
 
 class _Value:
-    """A graph entry as the indexing engine sees it."""
+    """A graph entry as the indexing engine sees it; without a shape while that is not known."""
 
-    def __init__(self, entry: Entry, spec: Spec) -> None:
+    def __init__(self, entry: Entry, spec: Spec | None) -> None:
         self.entry = entry
+        if spec is None:
+            self.shape = self.ndim = self.dtype = None
+            return
         self.shape = spec.shape
         self.ndim = len(spec.shape)
         self.dtype = numpy.dtype("float32") if spec.dtype is torch.bfloat16 else numpy.dtype(dtypes.to_name(spec.dtype))
@@ -471,7 +474,12 @@ class Tracer:
         full = definition.parse(attrs)
         node = self.record(definition, entries, {key: full[key] for key in attrs if key in full})
         entry = Entry(node, 0)
-        return _Value(entry, self.spec(entry))
+        return self._valued(entry)
+
+    def _valued(self, entry: Entry) -> _Value:
+        if entry.spec is None:
+            self.settle([entry])
+        return _Value(entry, entry.spec)
 
     def _constant(self, value: Any) -> Entry:
         """A NumPy constant as a captured array."""
@@ -484,7 +492,7 @@ class Tracer:
         if isinstance(key, (kinds.nd, kinds.symbol)):
             entry = self.entry_of(key)
             assert entry is not None
-            return _Value(entry, self.spec(entry))
+            return self._valued(entry)
         return key
 
     def getitem(self, array: Any, key: Any, kind: Any) -> Any:
@@ -495,18 +503,17 @@ class Tracer:
         key = self._key(key)
 
         def read(entry: Entry) -> Entry:
-            value = indexing.getitem_ops(_Value(entry, self.spec(entry)), key, self._call, kind)
+            value = indexing.getitem_ops(self._valued(entry), key, self._call, kind)
             return value.entry  # type: ignore[no-any-return]
 
         def write(entry: Entry, part: Entry) -> Entry:
-            target = _Value(entry, self.spec(entry))
-            value = indexing.setitem_ops(target, key, _Value(part, self.spec(part)), self._call, kind)
+            target = self._valued(entry)
+            value = indexing.setitem_ops(target, key, self._valued(part), self._call, kind)
             return value.entry  # type: ignore[no-any-return]
 
         entry = base.get()
-        p = indexing.plan(key, self.spec(entry).shape, kind)
         handle = TraceHandle(read(entry), self)
-        if p.basic and p.contiguous:
+        if indexing.is_view(key, self._valued(entry).shape, kind):
             handle.base = base
             handle.view = (read, write, base.version)
         return type(array)._traced(handle)
@@ -520,9 +527,9 @@ class Tracer:
         if isinstance(value, (kinds.nd, kinds.symbol)):
             source = self.entry_of(value)
             assert source is not None
-            value = _Value(source, self.spec(source))
+            value = self._valued(source)
         result = indexing.setitem_ops(
-            _Value(entry, self.spec(entry)), self._key(key), value, self._call, kind
+            self._valued(entry), self._key(key), value, self._call, kind
         )
         handle.set(result.entry)
         self._wrote(array, handle)

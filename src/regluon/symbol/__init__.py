@@ -25,6 +25,8 @@ from .functions import (  # noqa: E402
 __all__ += ["arange", "eye", "full", "hypot", "linspace", "maximum", "minimum", "ones", "power", "zeros"]
 pow = power
 
+from . import random  # noqa: E402
+
 _namespaces.fill_namespace(sys.modules[__name__], "sym")
 
 

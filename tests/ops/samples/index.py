@@ -321,8 +321,8 @@ CONTRIB: dict[str, list[Sample]] = {
     ],
     "_contrib_div_sqrt_dim": [Sample([M], {}, lambda x: x / np.sqrt(np.float32(3)))],
     "_contrib_allclose": [
-        Sample([M, M], {}, lambda x, y: np.array([1], np.uint8), gradient=False),
-        Sample([M, M + 1], {}, lambda x, y: np.array([0], np.uint8), gradient=False),
+        Sample([M, M], {}, lambda x, y: np.array(1, np.uint8), gradient=False),
+        Sample([M, M + 1], {}, lambda x, y: np.array(0, np.uint8), gradient=False),
     ],
     "_contrib_quadratic": [Sample([M], {"a": 1.0, "b": -2.0, "c": 3.0}, lambda x: x * x - 2 * x + 3)],
     "_contrib_gradientmultiplier": [Sample([M], {"scalar": -0.5}, lambda x: x, gradient=False)],

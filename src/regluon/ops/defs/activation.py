@@ -56,6 +56,15 @@ def _random_slope(data: Tensor, low: float, high: float, generator: torch.Genera
     return (noise * (high - low) + low).to(data.dtype)
 
 
+def _leaky_outputs(attrs: dict[str, Any]) -> int:
+    """The random rectifier also gives its slopes."""
+    return 2 if attrs["act_type"] == "rrelu" else 1
+
+
+def _infer_leaky(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
+    return [specs[0]] * _leaky_outputs(attrs)
+
+
 def _prelu(data: Tensor, gamma: Tensor) -> Tensor:
     slopes = gamma.reshape(-1)
     if data.dim() > 2 and slopes.shape[0] != 1:
@@ -69,7 +78,9 @@ def _prelu(data: Tensor, gamma: Tensor) -> Tensor:
     npx="leaky_relu",
     active=lambda attrs: 2 if attrs["act_type"] == "prelu" else 1,
     fill=_fill_leaky,
-    infer=_infer_same,
+    infer=_infer_leaky,
+    outputs=_leaky_outputs,
+    output_names=("output", "mask"),
 )
 def leaky_relu(
     data: Tensor,
@@ -81,7 +92,7 @@ def leaky_relu(
     upper_bound: float = 0.333999991,
     _training: bool = False,
     _rng: torch.Generator | None = None,
-) -> Tensor:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Rectifiers with a non-zero negative side, element by element.
 
     leaky ``slope x``; prelu ``gamma x`` with one gamma per channel (axis 1) or a single one; elu
@@ -102,9 +113,12 @@ def leaky_relu(
                 "LeakyReLU: act_type='prelu' expects a second input gamma, received none; pass gamma"
             )
         return _prelu(data, gamma)
-    if not _training:
-        return functional.leaky_relu(data, (lower_bound + upper_bound) / 2)
-    return torch.where(data > 0, data, data * _random_slope(data, lower_bound, upper_bound, _rng))
+    if _training:
+        slopes = _random_slope(data, lower_bound, upper_bound, _rng)
+    else:
+        slopes = torch.full_like(data, (lower_bound + upper_bound) / 2)
+    mask = torch.where(data > 0, torch.ones_like(data), slopes)
+    return data * mask, mask
 
 
 _SoftmaxType = Literal["float16", "float32", "float64"]

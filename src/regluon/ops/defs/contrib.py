@@ -84,13 +84,13 @@ def div_sqrt_dim(data: Tensor) -> Tensor:
     return data / math.sqrt(data.shape[-1])
 
 
-@operator("_contrib_allclose", gradient="zero", infer=lambda specs, attrs: [Spec((1,), torch.uint8)])
+@operator("_contrib_allclose", gradient="zero", infer=lambda specs, attrs: [Spec((), torch.uint8)])
 def allclose(
     a: Tensor, b: Tensor, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = True
 ) -> Tensor:
-    """Return [1] when ``|a - b| <= atol + rtol * |b|`` everywhere, else [0]."""
+    """Return 1 when ``|a - b| <= atol + rtol * |b|`` everywhere, else 0."""
     close = torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
-    return close.all().reshape(1).to(torch.uint8)
+    return close.all().to(torch.uint8)
 
 
 @operator("_contrib_quadratic", infer=lambda specs, attrs: [specs[0]])

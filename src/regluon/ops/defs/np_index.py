@@ -122,7 +122,7 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     axis: int | None = None,
-) -> tuple[Tensor, ...]:
+) -> Tensor | tuple[Tensor, ...]:
     """Return the sorted distinct elements (or slices along ``axis``) and, as asked, int64 arrays with the
     index of the first occurrence, the position of every element among the distinct ones, and the counts.
     """
@@ -138,7 +138,7 @@ def unique(
         result.append(inverse.reshape(-1))
     if return_counts:
         result.append(counts)
-    return tuple(result)
+    return tuple(result) if len(result) > 1 else values
 
 
 # --- where with numbers --------------------------------------------------------------------------

@@ -12,14 +12,8 @@ from torch import Tensor
 
 from regluon.base.errors import MXNetError
 from regluon.ops import shaping
-from regluon.ops.defs.shape import (
-    concatenated,
-    cut,
-    cut_specs,
-    join,
-    keeps_dtype,
-    squeezed,
-)
+from regluon.ops.defs.joining import concatenated, cut, cut_specs, join
+from regluon.ops.defs.shape import keeps_dtype, squeezed
 from regluon.ops.opdef import Floats, Shape, Shapes, Spec, operator
 from regluon.ops.padding import pad_axes
 
@@ -184,8 +178,9 @@ def _at_least(ndim: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _define_at_least(ndim: int) -> None:
-    def at_least(*arys: Tensor, num_args: int | None = None) -> tuple[Tensor, ...]:
-        return tuple(array.reshape(_at_least(ndim, tuple(array.shape))) for array in arys)
+    def at_least(*arys: Tensor, num_args: int | None = None) -> Tensor | tuple[Tensor, ...]:
+        results = tuple(array.reshape(_at_least(ndim, tuple(array.shape))) for array in arys)
+        return results if len(results) > 1 else results[0]
 
     at_least.__name__ = at_least.__qualname__ = f"atleast_{ndim}d"
     at_least.__doc__ = (
@@ -250,7 +245,7 @@ for _name in _STACKERS:
 def _define_split(name: str, axis_of: Callable[[int], int], text: str) -> None:
     def split(
         data: Tensor, *, indices: Shape, axis: int = 1, squeeze_axis: bool = False, sections: int = 0
-    ) -> tuple[Tensor, ...]:
+    ) -> Tensor | tuple[Tensor, ...]:
         return cut(data, indices, sections, axis_of(data.dim()), squeeze_axis, name)
 
     def infer(specs: list[Spec], attrs: Attrs) -> list[Spec]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from math import prod
 from typing import Any, Literal
 
@@ -20,6 +19,15 @@ Attrs = dict[str, Any]
 Shapes = list[tuple[int, ...] | None]
 
 
+def same_shape_fill(shapes: Shapes, attrs: Attrs) -> Shapes:
+    """Give all inputs one shape, known dimension by known dimension."""
+    known = [shape for shape in shapes if shape is not None]
+    if not known or any(len(shape) != len(known[0]) for shape in known):
+        return shapes
+    merged = tuple(max(dims) if max(dims) > 0 else -1 for dims in zip(*known, strict=True))
+    return [merged] * len(shapes)
+
+
 def keeps_dtype(rule: Callable[[tuple[int, ...], Attrs], tuple[int, ...]]) -> Callable[..., list[Spec]]:
     """Turn a shape rule of the first input into an inference rule that keeps its dtype."""
 
@@ -27,40 +35,6 @@ def keeps_dtype(rule: Callable[[tuple[int, ...], Attrs], tuple[int, ...]]) -> Ca
         return [Spec(tuple(rule(specs[0].shape, attrs)), specs[0].dtype)]
 
     return infer
-
-
-def take_slices(data: Tensor, bounds: Sequence[tuple[int, int, int]]) -> Tensor:
-    """Apply ``(start, length, step)`` per axis; the result is a view unless a step is negative."""
-    index = []
-    flipped = []
-    for axis, (start, length, step) in enumerate(bounds):
-        if step > 0:
-            index.append(slice(start, start + length * step if length else start, step))
-        else:
-            # torch has no negative steps: read the same elements forwards, then turn them round.
-            last = start + (length - 1) * step
-            index.append(slice(last, start + 1, -step) if length else slice(0, 0))
-            flipped.append(axis)
-    result = data[tuple(index)] if index else data
-    return result.flip(flipped) if flipped else result
-
-
-def write_slices(data: Tensor, bounds: Sequence[tuple[int, int, int]], value: Tensor | float) -> None:
-    """Write ``value``, broadcast, into the elements that :func:`take_slices` reads, in place."""
-    forwards = []
-    flipped = []
-    for axis, (start, length, step) in enumerate(bounds):
-        if step < 0 and length:
-            start, step = start + (length - 1) * step, -step
-            flipped.append(axis)
-        forwards.append((start, length, abs(step)))
-    target = take_slices(data, forwards)
-    if isinstance(value, Tensor):
-        if flipped:
-            value = value.expand(target.shape).flip(flipped)
-        target.copy_(value)
-    else:
-        target.fill_(value)
 
 
 # --- reshaping -----------------------------------------------------------------------------------
@@ -247,315 +221,6 @@ def space_to_depth(data: Tensor, *, block_size: int) -> Tensor:
     return blocks.permute(0, 3, 5, 1, 2, 4).reshape(shape)
 
 
-# --- slicing -------------------------------------------------------------------------------------
-
-
-def _slice_rule(shape: tuple[int, ...], attrs: Attrs) -> tuple[int, ...]:
-    return tuple(b[1] for b in shaping.slice_bounds(shape, attrs["begin"], attrs["end"], attrs["step"]))
-
-
-@operator(
-    "slice",
-    aliases=("_npi_slice", "_npx_slice", "_sparse_slice", "crop"),
-    npx="slice",
-    infer=keeps_dtype(_slice_rule),
-)
-def slice_(data: Tensor, *, begin: Shape, end: Shape, step: Shape = ()) -> Tensor:
-    """Cut ``[begin, end)`` with ``step`` out of the leading dimensions; None in a tuple means the default."""
-    return take_slices(data, shaping.slice_bounds(data.shape, begin, end, step))
-
-
-def _slice_axis_bounds(shape: Sequence[int], axis: int, begin: int, end: int | None) -> tuple[int, int, int]:
-    axis = shaping.normalise_axis(axis, len(shape))
-    size = shape[axis]
-    first = begin + size if begin < 0 else begin
-    last = size if end is None else end + size if end < 0 else end
-    if not (0 <= first <= last <= size) or (first == last and size > 0):
-        raise MXNetError(
-            f"slice_axis: begin={begin}, end={end} select nothing valid on axis {axis} of size {size}; "
-            f"expected -{size} <= begin < end <= {size}"
-        )
-    return axis, first, last
-
-
-def _slice_axis_rule(shape: tuple[int, ...], attrs: Attrs) -> tuple[int, ...]:
-    axis, first, last = _slice_axis_bounds(shape, attrs["axis"], attrs["begin"], attrs["end"])
-    return (*shape[:axis], last - first, *shape[axis + 1 :])
-
-
-@operator("slice_axis", infer=keeps_dtype(_slice_axis_rule))
-def slice_axis(data: Tensor, *, axis: int, begin: int, end: int | None) -> Tensor:
-    """Cut ``[begin, end)`` out of one axis; negative bounds count from its end and ``end=None`` is that
-    end."""
-    axis, first, last = _slice_axis_bounds(data.shape, axis, begin, end)
-    return data.narrow(axis, first, last - first)
-
-
-def _slice_like_shape(shape: Sequence[int], like: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
-    result = list(shape)
-    if not axes and len(shape) != len(like):
-        raise MXNetError(
-            "slice_like: without axes both arrays need as many dimensions; received "
-            f"{tuple(shape)} and {tuple(like)}"
-        )
-    for axis in axes or range(len(shape)):
-        position = shaping.normalise_axis(axis, len(shape))
-        result[position] = like[shaping.normalise_axis(axis, len(like))]
-        if result[position] > shape[position]:
-            raise MXNetError(
-                f"slice_like: axis {axis} of shape_like {tuple(like)} is longer than that of data "
-                f"{tuple(shape)}"
-            )
-    return tuple(result)
-
-
-def _slice_like_infer(specs: list[Spec], attrs: Attrs) -> list[Spec]:
-    return [Spec(_slice_like_shape(specs[0].shape, specs[1].shape, attrs["axes"]), specs[0].dtype)]
-
-
-@operator("slice_like", aliases=("_npx_slice_like",), npx="slice_like", infer=_slice_like_infer)
-def slice_like(data: Tensor, shape_like: Tensor, *, axes: Shape = ()) -> Tensor:
-    """Cut the beginning of ``data`` to the sizes of ``shape_like``, on all axes or on ``axes``."""
-    shape = _slice_like_shape(data.shape, shape_like.shape, axes)
-    return data[tuple(slice(0, dim) for dim in shape)]
-
-
-@operator(
-    "_slice_assign",
-    aliases=("_crop_assign", "_npi_slice_assign"),
-    infer=keeps_dtype(lambda shape, attrs: shape),
-)
-def slice_assign(lhs: Tensor, rhs: Tensor, *, begin: Shape, end: Shape, step: Shape = ()) -> Tensor:
-    """Return ``lhs`` with the slice ``[begin, end)`` replaced by ``rhs``, which may broadcast."""
-    result = lhs.clone()
-    write_slices(result, shaping.slice_bounds(lhs.shape, begin, end, step), rhs)
-    return result
-
-
-@operator(
-    "_slice_assign_scalar",
-    aliases=("_crop_assign_scalar", "_npi_slice_assign_scalar"),
-    infer=keeps_dtype(lambda shape, attrs: shape),
-)
-def slice_assign_scalar(
-    data: Tensor, *, scalar: float = 0.0, begin: Shape, end: Shape, step: Shape = ()
-) -> Tensor:
-    """Return ``data`` with the slice ``[begin, end)`` filled with ``scalar``."""
-    result = data.clone()
-    write_slices(result, shaping.slice_bounds(data.shape, begin, end, step), scalar)
-    return result
-
-
-def _crop_shape(shapes: Sequence[tuple[int, ...]], attrs: Attrs) -> tuple[int, int, int, int]:
-    """Return ``(top, left, height, width)`` of a Crop."""
-    source = shapes[0]
-    height, width = shapes[1][2:4] if len(shapes) > 1 else attrs["h_w"]
-    top, left = attrs["offset"]
-    if attrs["center_crop"]:
-        top, left = (source[2] - height) // 2, (source[3] - width) // 2
-    if len(source) != 4 or top < 0 or left < 0 or top + height > source[2] or left + width > source[3]:
-        raise MXNetError(
-            f"Crop: a window of ({height}, {width}) at ({top}, {left}) does not fit into data of "
-            f"shape {source}"
-        )
-    return top, left, height, width
-
-
-def _crop_infer(specs: list[Spec], attrs: Attrs) -> list[Spec]:
-    _, _, height, width = _crop_shape([spec.shape for spec in specs], attrs)
-    return [Spec((*specs[0].shape[:2], height, width), specs[0].dtype)]
-
-
-@operator("Crop", num_args_key="num_args", infer=_crop_infer)
-def crop(
-    *data: Tensor,
-    num_args: int | None = None,
-    offset: Shape = (0, 0),
-    h_w: Shape = (0, 0),
-    center_crop: bool = False,
-) -> Tensor:
-    """Crop (N, C, H, W) to ``h_w``, or to the height and width of a second input, at ``offset``."""
-    attrs = {"offset": offset, "h_w": h_w, "center_crop": center_crop}
-    top, left, height, width = _crop_shape([tuple(one.shape) for one in data], attrs)
-    return data[0][:, :, top : top + height, left : left + width]
-
-
-# --- joining and splitting -----------------------------------------------------------------------
-
-
-def concatenated(specs: Sequence[Spec], dim: int | None, name: str) -> list[Spec]:
-    """Spec of several arrays joined along ``dim`` (None: all flattened)."""
-    dtype = reduce(torch.promote_types, (spec.dtype for spec in specs))
-    if dim is None:
-        return [Spec((sum(prod(spec.shape) for spec in specs),), dtype)]
-    first = specs[0].shape
-    axis = shaping.normalise_axis(dim, len(first), f"{name} axis")
-    for spec in specs:
-        if len(spec.shape) != len(first) or any(
-            a != b for i, (a, b) in enumerate(zip(spec.shape, first, strict=True)) if i != axis
-        ):
-            raise MXNetError(
-                f"{name}: all inputs must agree in every dimension but axis {axis}; "
-                f"received shapes {[tuple(one.shape) for one in specs]}"
-            )
-    return [Spec((*first[:axis], sum(spec.shape[axis] for spec in specs), *first[axis + 1 :]), dtype)]
-
-
-def _concat_fill(shapes: Shapes, attrs: Attrs) -> Shapes:
-    """Copy known dimensions between the inputs, except along the joined axis."""
-    known = [shape for shape in shapes if shape is not None]
-    if not known or attrs["dim"] is None:
-        return shapes
-    length = len(known[0])
-    axis = attrs["dim"] % length if length else 0
-    if any(len(shape) != length for shape in known):
-        return shapes
-    merged = [max((shape[i] for shape in known if shape[i] > 0), default=-1) for i in range(length)]
-    result: Shapes = []
-    for shape in shapes:
-        base = shape if shape is not None else (-1,) * length
-        result.append(tuple(d if i == axis or d > 0 else merged[i] for i, d in enumerate(base)))
-    return result
-
-
-def as_specs(arrays: Sequence[Tensor]) -> list[Spec]:
-    """Shape and dtype of every tensor."""
-    return [Spec(tuple(array.shape), array.dtype) for array in arrays]
-
-
-def join(arrays: Sequence[Tensor], dim: int | None, name: str) -> Tensor:
-    """Concatenate along ``dim`` after checking the shapes; None flattens."""
-    if not arrays:
-        raise MXNetError(f"{name}: at least one array is needed")
-    concatenated(as_specs(arrays), dim, name)
-    if dim is None:
-        return torch.cat([array.reshape(-1) for array in arrays])
-    return torch.cat(list(arrays), dim)
-
-
-@operator(
-    "Concat",
-    aliases=("_npi_concatenate", "_sparse_concat", "concat"),
-    num_args_key="num_args",
-    renamed={"axis": "dim"},
-    fill=_concat_fill,
-    infer=lambda specs, attrs: concatenated(specs, attrs["dim"], "Concat"),
-)
-def concat(*data: Tensor, num_args: int | None = None, dim: int | None = 1) -> Tensor:
-    """Join arrays along the existing axis ``dim``; all other dimensions must agree. ``None`` flattens
-    first."""
-    return join(data, dim, "Concat")
-
-
-@operator(
-    "_rnn_param_concat",
-    aliases=("_npi_rnn_param_concat",),
-    num_args_key="num_args",
-    infer=lambda specs, attrs: concatenated(specs, attrs["dim"], "_rnn_param_concat"),
-)
-def rnn_param_concat(*data: Tensor, num_args: int | None = None, dim: int | None = 1) -> Tensor:
-    """Join the parameters of a recurrent layer into the vector that ``RNN`` reads."""
-    return join(data, dim, "_rnn_param_concat")
-
-
-def stacked(specs: Sequence[Spec], axis: int, name: str) -> list[Spec]:
-    """Spec of arrays of one shape stacked along a new axis."""
-    first = specs[0].shape
-    if any(spec.shape != first for spec in specs):
-        raise MXNetError(f"{name}: all inputs must have one shape; received {[spec.shape for spec in specs]}")
-    position = shaping.normalise_axis(axis, len(first) + 1, f"{name} axis")
-    dtype = reduce(torch.promote_types, (spec.dtype for spec in specs))
-    return [Spec((*first[:position], len(specs), *first[position:]), dtype)]
-
-
-def _same_shape_fill(shapes: Shapes, attrs: Attrs) -> Shapes:
-    known = [shape for shape in shapes if shape is not None]
-    if not known or any(len(shape) != len(known[0]) for shape in known):
-        return shapes
-    merged = tuple(max(dims) if max(dims) > 0 else -1 for dims in zip(*known, strict=True))
-    return [merged] * len(shapes)
-
-
-@operator(
-    "stack",
-    aliases=("_npi_stack",),
-    num_args_key="num_args",
-    fill=_same_shape_fill,
-    infer=lambda specs, attrs: stacked(specs, attrs["axis"], "stack"),
-)
-def stack(*data: Tensor, axis: int = 0, num_args: int | None = None) -> Tensor:
-    """Join arrays of one shape along a new dimension at position ``axis``."""
-    stacked(as_specs(data), axis, "stack")
-    first = data[0].dtype
-    if any(array.dtype != first for array in data):
-        common = reduce(torch.promote_types, (array.dtype for array in data))
-        return torch.stack([array.to(common) for array in data], axis)
-    return torch.stack(data, axis)
-
-
-def cut(
-    data: Tensor, indices: Sequence[int], sections: int, axis: int, squeeze_axis: bool, name: str
-) -> tuple[Tensor, ...]:
-    """Split along ``axis``; ``squeeze_axis`` drops the axis from parts of size 1."""
-    axis = shaping.normalise_axis(axis, data.dim())
-    points = shaping.split_points(data.shape[axis], indices, sections, name)
-    parts = tuple(data.narrow(axis, begin, end - begin) for begin, end in points)
-    if not squeeze_axis:
-        return parts
-    if any(part.shape[axis] != 1 for part in parts):
-        raise MXNetError(
-            f"{name}: squeeze_axis needs parts of size 1, received {[p.shape[axis] for p in parts]}"
-        )
-    return tuple(part.squeeze(axis) for part in parts)
-
-
-def cut_specs(
-    spec: Spec, indices: Sequence[int], sections: int, axis: int, squeeze_axis: bool, name: str
-) -> list[Spec]:
-    """Specs of the parts that :func:`cut` returns."""
-    shape = spec.shape
-    axis = shaping.normalise_axis(axis, len(shape))
-    result = []
-    for begin, end in shaping.split_points(shape[axis], indices, sections, name):
-        middle = () if squeeze_axis else (end - begin,)
-        result.append(Spec((*shape[:axis], *middle, *shape[axis + 1 :]), spec.dtype))
-    return result
-
-
-@operator(
-    "SliceChannel",
-    aliases=("_npx_slice_channel", "split"),
-    npx="slice_channel",
-    outputs=lambda attrs: attrs["num_outputs"],
-    infer=lambda specs, attrs: cut_specs(
-        specs[0], (), attrs["num_outputs"], attrs["axis"], attrs["squeeze_axis"], "SliceChannel"
-    ),
-)
-def slice_channel(
-    data: Tensor, *, num_outputs: int, axis: int = 1, squeeze_axis: bool = False
-) -> tuple[Tensor, ...]:
-    """Split along ``axis`` into ``num_outputs`` equal parts; ``squeeze_axis`` drops the axis (parts of size
-    1)."""
-    if num_outputs < 1:
-        raise MXNetError(f"SliceChannel: num_outputs must be positive, received {num_outputs}")
-    return cut(data, (), num_outputs, axis, squeeze_axis, "SliceChannel")
-
-
-@operator(
-    "_split_v2",
-    aliases=("_npi_array_split", "_npi_split"),
-    outputs=lambda attrs: attrs["sections"] if attrs["sections"] > 0 else len(attrs["indices"]),
-    infer=lambda specs, attrs: cut_specs(
-        specs[0], attrs["indices"], attrs["sections"], attrs["axis"], attrs["squeeze_axis"], "split"
-    ),
-)
-def split_v2(
-    data: Tensor, *, indices: Shape, axis: int = 1, squeeze_axis: bool = False, sections: int = 0
-) -> tuple[Tensor, ...]:
-    """Split along ``axis`` into ``sections`` equal parts, or at ``indices``, the beginnings of all parts."""
-    return cut(data, indices, sections, axis, squeeze_axis, "split")
-
-
 # --- repeating and broadcasting ------------------------------------------------------------------
 
 
@@ -687,7 +352,7 @@ def pad(
     return pad_axes(data, pairs, mode, constant_value)
 
 
-@operator("_identity_with_attr_like_rhs", fill=_same_shape_fill, infer=lambda specs, attrs: [specs[0]])
+@operator("_identity_with_attr_like_rhs", fill=same_shape_fill, infer=lambda specs, attrs: [specs[0]])
 def identity_with_attr_like_rhs(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Return ``lhs``; its shape and storage are taken to be those of ``rhs``."""
     return lhs

@@ -1,0 +1,7 @@
+"""gluon.contrib: names of 1.x that live elsewhere now."""
+
+from __future__ import annotations
+
+from . import nn
+
+__all__ = ["nn"]

@@ -1,0 +1,391 @@
+"""gluon.loss: losses. Each gives one value per sample: the mean over all axes but ``batch_axis``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..symbol import Symbol
+from .hybrid import HybridBlock
+
+__all__ = [
+    "CTCLoss",
+    "CosineEmbeddingLoss",
+    "HingeLoss",
+    "HuberLoss",
+    "KLDivLoss",
+    "L1Loss",
+    "L2Loss",
+    "LogisticLoss",
+    "Loss",
+    "PoissonNLLLoss",
+    "SDMLLoss",
+    "SigmoidBCELoss",
+    "SigmoidBinaryCrossEntropyLoss",
+    "SoftmaxCELoss",
+    "SoftmaxCrossEntropyLoss",
+    "SquaredHingeLoss",
+    "TripletLoss",
+]
+
+
+def _weighted(F: Any, loss: Any, weight: float | None, sample_weight: Any) -> Any:
+    if sample_weight is not None:
+        loss = F.broadcast_mul(loss, sample_weight)
+    if weight is not None:
+        if not isinstance(weight, (int, float)):
+            raise TypeError(f"the weight of a loss is a number; received {weight!r}")
+        loss = loss * weight
+    return loss
+
+
+def _shaped_like(F: Any, value: Any, like: Any) -> Any:
+    return F.reshape_like(value, like)
+
+
+class Loss(HybridBlock):
+    """Base of losses.
+
+    Parameters
+    ----------
+    weight : float, optional
+        Factor on the loss.
+    batch_axis : int
+        The axis of samples.
+    """
+
+    def __init__(self, weight: float | None, batch_axis: int, prefix: str | None = None, params: Any = None) -> None:
+        super().__init__(prefix=prefix, params=params)
+        self._weight = weight
+        self._batch_axis = batch_axis
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(batch_axis={self._batch_axis}, w={self._weight})"
+
+    def _mean(self, F: Any, loss: Any) -> Any:
+        return F.mean(loss, axis=self._batch_axis, exclude=True)
+
+
+class L2Loss(Loss):
+    """``weight / 2 * (label - pred)**2``."""
+
+    def __init__(self, weight: float | None = 1.0, batch_axis: int = 0, **kwargs: Any) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+
+    def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+        loss = F.square(_shaped_like(F, label, pred) - pred)
+        return self._mean(F, _weighted(F, loss, self._weight / 2, sample_weight))
+
+
+class L1Loss(Loss):
+    """``weight * |label - pred|``."""
+
+    def __init__(self, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+
+    def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+        loss = F.abs(_shaped_like(F, label, pred) - pred)
+        return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
+
+
+class SigmoidBinaryCrossEntropyLoss(Loss):
+    """Cross entropy of independent yes/no labels.
+
+    Parameters
+    ----------
+    from_sigmoid : bool
+        Whether ``pred`` holds probabilities; else it holds logits.
+    """
+
+    def __init__(
+        self, from_sigmoid: bool = False, weight: float | None = None, batch_axis: int = 0, **kwargs: Any
+    ) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+        self._from_sigmoid = from_sigmoid
+
+    def hybrid_forward(
+        self, F: Any, pred: Any, label: Any, sample_weight: Any = None, pos_weight: Any = None
+    ) -> Any:
+        label = _shaped_like(F, label, pred)
+        if not self._from_sigmoid:
+            if pos_weight is None:
+                # max(x, 0) - x*z + log(1 + exp(-|x|))
+                loss = F.relu(pred) - pred * label + F.Activation(-F.abs(pred), act_type="softrelu")
+            else:
+                weight = 1 + F.broadcast_mul(pos_weight - 1, label)
+                tail = F.Activation(-F.abs(pred), act_type="softrelu") + F.relu(-pred)
+                loss = pred - pred * label + weight * tail
+        else:
+            eps = 1e-12
+            if pos_weight is None:
+                loss = -(F.log(pred + eps) * label + F.log(1.0 - pred + eps) * (1.0 - label))
+            else:
+                loss = -(
+                    F.broadcast_mul(F.log(pred + eps) * label, pos_weight)
+                    + F.log(1.0 - pred + eps) * (1.0 - label)
+                )
+        return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
+
+
+SigmoidBCELoss = SigmoidBinaryCrossEntropyLoss
+
+
+class SoftmaxCrossEntropyLoss(Loss):
+    """Cross entropy of class labels.
+
+    Parameters
+    ----------
+    axis : int
+        The axis of classes.
+    sparse_label : bool
+        Whether labels are class numbers; else they are distributions.
+    from_logits : bool
+        Whether ``pred`` holds log-probabilities already.
+    """
+
+    def __init__(
+        self,
+        axis: int = -1,
+        sparse_label: bool = True,
+        from_logits: bool = False,
+        weight: float | None = None,
+        batch_axis: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+        self._axis = axis
+        self._sparse_label = sparse_label
+        self._from_logits = from_logits
+
+    def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+        if not self._from_logits:
+            pred = F.log_softmax(pred, axis=self._axis)
+        if self._sparse_label:
+            loss = -F.pick(pred, label, axis=self._axis, keepdims=True)
+        else:
+            loss = -F.sum(pred * _shaped_like(F, label, pred), axis=self._axis, keepdims=True)
+        return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
+
+
+SoftmaxCELoss = SoftmaxCrossEntropyLoss
+
+
+class KLDivLoss(Loss):
+    """Kullback-Leibler divergence of ``label`` from ``pred``: ``label * (log(label) - pred)``.
+
+    Parameters
+    ----------
+    from_logits : bool
+        Whether ``pred`` holds log-probabilities.
+    axis : int
+        The axis of classes.
+    """
+
+    def __init__(
+        self, from_logits: bool = True, axis: int = -1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any
+    ) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+        self._from_logits = from_logits
+        self._axis = axis
+
+    def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+        if not self._from_logits:
+            pred = F.log_softmax(pred, self._axis)
+        loss = label * (F.log(label + 1e-12) - pred)
+        return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
+
+
+class CTCLoss(Loss):
+    """Connectionist temporal classification (Graves et al., 2006).
+
+    Parameters
+    ----------
+    layout : str
+        Axes of ``pred``: ``NTC`` or ``TNC``.
+    label_layout : str
+        Axes of ``label``: ``NT`` or ``TN``.
+    """
+
+    def __init__(
+        self, layout: str = "NTC", label_layout: str = "NT", weight: float | None = None, **kwargs: Any
+    ) -> None:
+        if layout not in ("NTC", "TNC"):
+            raise ValueError(f"Only 'NTC' and 'TNC' layouts for pred are supported; received {layout!r}")
+        if label_layout not in ("NT", "TN"):
+            raise ValueError(f"Only 'NT' and 'TN' layouts for label are supported; received {label_layout!r}")
+        super().__init__(weight, label_layout.find("N"), **kwargs)
+        self._layout = layout
+        self._label_layout = label_layout
+
+    def hybrid_forward(
+        self,
+        F: Any,
+        pred: Any,
+        label: Any,
+        pred_lengths: Any = None,
+        label_lengths: Any = None,
+        sample_weight: Any = None,
+    ) -> Any:
+        if self._layout == "NTC":
+            pred = F.swapaxes(pred, dim1=0, dim2=1)
+        if self._batch_axis == 1:
+            label = F.swapaxes(label, dim1=0, dim2=1)
+        loss = F.CTCLoss(
+            pred,
+            label,
+            pred_lengths,
+            label_lengths,
+            use_data_lengths=pred_lengths is not None,
+            use_label_lengths=label_lengths is not None,
+            blank_label="last",
+        )
+        return _weighted(F, loss, self._weight, sample_weight)
+
+
+class HuberLoss(Loss):
+    """Squared near zero, linear beyond ``rho``."""
+
+    def __init__(self, rho: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+        self._rho = rho
+
+    def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+        loss = F.abs(_shaped_like(F, label, pred) - pred)
+        loss = F.where(loss > self._rho, loss - 0.5 * self._rho, (0.5 / self._rho) * F.square(loss))
+        return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
+
+
+class HingeLoss(Loss):
+    """``max(0, margin - pred * label)`` for labels -1 and 1."""
+
+    def __init__(self, margin: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+        self._margin = margin
+
+    def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+        loss = F.relu(self._margin - pred * _shaped_like(F, label, pred))
+        return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
+
+
+class SquaredHingeLoss(Loss):
+    """``max(0, margin - pred * label)**2`` for labels -1 and 1."""
+
+    def __init__(self, margin: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+        self._margin = margin
+
+    def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+        loss = F.square(F.relu(self._margin - pred * _shaped_like(F, label, pred)))
+        return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
+
+
+class LogisticLoss(Loss):
+    """``log(1 + exp(-pred * label))``.
+
+    Parameters
+    ----------
+    label_format : {"signed", "binary"}
+        Labels -1 and 1, or 0 and 1.
+    """
+
+    def __init__(
+        self, weight: float | None = None, batch_axis: int = 0, label_format: str = "signed", **kwargs: Any
+    ) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+        if label_format not in ("signed", "binary"):
+            raise ValueError(f"label_format can only be signed or binary, received {label_format}.")
+        self._label_format = label_format
+
+    def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+        label = _shaped_like(F, label, pred)
+        if self._label_format == "signed":
+            label = (label + 1.0) / 2.0
+        loss = F.relu(pred) - pred * label + F.Activation(-F.abs(pred), act_type="softrelu")
+        return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
+
+
+class TripletLoss(Loss):
+    """``max(0, |pred - positive|^2 - |pred - negative|^2 + margin)``."""
+
+    def __init__(self, margin: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+        self._margin = margin
+
+    def hybrid_forward(self, F: Any, pred: Any, positive: Any, negative: Any, sample_weight: Any = None) -> Any:
+        positive, negative = _shaped_like(F, positive, pred), _shaped_like(F, negative, pred)
+        loss = F.sum(
+            F.square(positive - pred) - F.square(negative - pred), axis=self._batch_axis, exclude=True
+        )
+        return _weighted(F, F.relu(loss + self._margin), self._weight, sample_weight)
+
+
+class PoissonNLLLoss(Loss):
+    """Negative log-likelihood of counts under Poisson distributions; one mean over everything."""
+
+    def __init__(
+        self,
+        weight: float | None = None,
+        from_logits: bool = True,
+        batch_axis: int = 0,
+        compute_full: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+        self._from_logits = from_logits
+        self._compute_full = compute_full
+
+    def hybrid_forward(
+        self, F: Any, pred: Any, target: Any, sample_weight: Any = None, epsilon: float = 1e-08
+    ) -> Any:
+        target = _shaped_like(F, target, pred)
+        loss = F.exp(pred) - target * pred if self._from_logits else pred - target * F.log(pred + epsilon)
+        if self._compute_full:
+            # Stirling's approximation of log(target!).
+            stirling = target * F.log(target) - target + 0.5 * F.log(2 * target * math.pi)
+            loss = loss + stirling * (target > 1)
+        return F.mean(_weighted(F, loss, self._weight, sample_weight))
+
+
+class CosineEmbeddingLoss(Loss):
+    """``1 - cos`` for label 1, ``max(0, cos - margin)`` for label -1."""
+
+    def __init__(self, weight: float | None = None, batch_axis: int = 0, margin: float = 0, **kwargs: Any) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+        self._margin = margin
+
+    def hybrid_forward(self, F: Any, input1: Any, input2: Any, label: Any, sample_weight: Any = None) -> Any:
+        input1 = _shaped_like(F, input1, input2)
+        cosine = self._cosine(F, input1, input2)
+        label = F.reshape(label, shape=(-1, 1))
+        loss = F.where(label == 1, 1.0 - cosine, F.relu(cosine - self._margin))
+        return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
+
+    @staticmethod
+    def _cosine(F: Any, x: Any, y: Any, axis: int = -1) -> Any:
+        x_norm = F.reshape(F.norm(x, axis=axis), shape=(-1, 1))
+        y_norm = F.reshape(F.norm(y, axis=axis), shape=(-1, 1))
+        product = F.reshape(F.sum(x * y, axis=axis), shape=(-1, 1))
+        return product / F.broadcast_maximum(x_norm * y_norm, F.ones_like(x_norm) * 1e-12)
+
+
+class SDMLLoss(Loss):
+    """Smoothed deep metric learning (Bonadiman et al., 2019) over a batch of pairs."""
+
+    def __init__(
+        self, smoothing_parameter: float = 0.3, weight: float | None = 1.0, batch_axis: int = 0, **kwargs: Any
+    ) -> None:
+        super().__init__(weight, batch_axis, **kwargs)
+        self.kl_loss = KLDivLoss(from_logits=True)
+        self.smoothing_parameter = smoothing_parameter
+
+    def hybrid_forward(self, F: Any, x1: Any, x2: Any) -> Any:
+        size = x1.shape[0] if not isinstance(x1, Symbol) or x1._s is not None else None
+        if size is None:
+            raise ValueError("SDMLLoss needs the batch size: call it on arrays, or in a hybridized block")
+        size = int(size)
+        first, second = F.expand_dims(x1, axis=1), F.expand_dims(x2, axis=0)
+        distances = F.sum(F.square(first - second), axis=2)
+        logits = F.log_softmax(-distances, axis=1)
+        gold = F.one_hot(F.arange(0, size), size)
+        gold = gold * (1 - self.smoothing_parameter) + (1 - gold) * self.smoothing_parameter / (size - 1)
+        return self.kl_loss(logits, gold) * size

@@ -1,0 +1,237 @@
+"""Products of matrices and arrays: dot, batch_dot, and the linalg operators of the 1.x kind."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from regluon.base.errors import MXNetError
+from regluon.ops.opdef import Spec, operator
+
+Storage = Literal["default", "row_sparse", "csr"]
+
+
+def _dot_shapes(lhs: Any, rhs: Any, a: bool, b: bool) -> tuple[Any, Any]:
+    left = tuple(reversed(lhs)) if a and len(lhs) == 2 else (lhs[1:] + lhs[:1] if a else lhs)
+    right = tuple(reversed(rhs)) if b and len(rhs) == 2 else (rhs[-1:] + rhs[:-1] if b else rhs)
+    return left, right
+
+
+def _infer_dot(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
+    left, right = _dot_shapes(
+        tuple(specs[0].shape), tuple(specs[1].shape), attrs["transpose_a"], attrs["transpose_b"]
+    )
+    if not left or not right:
+        raise MXNetError("dot: both arrays need at least one dimension")
+    if left[-1] != right[0]:
+        raise MXNetError(f"dot: shapes {left} and {right} do not fit: the inner sizes differ")
+    return [Spec((*left[:-1], *right[1:]) or (1,), specs[0].dtype)]
+
+
+@operator("dot", aliases=("_sparse_dot",), infer=_infer_dot, amp="low")
+def dot(
+    lhs: Tensor,
+    rhs: Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    forward_stype: Storage | None = None,
+) -> Tensor:
+    """Sum over the last axis of ``lhs`` and the first of ``rhs``."""
+    if lhs.dim() == 2 and rhs.dim() == 2:
+        try:
+            return torch.mm(lhs.t() if transpose_a else lhs, rhs.t() if transpose_b else rhs)
+        except RuntimeError as error:
+            raise MXNetError(
+                f"dot: shapes {tuple(lhs.shape)} and {tuple(rhs.shape)} do not fit "
+                f"(transpose_a={transpose_a}, transpose_b={transpose_b})"
+            ) from error
+    if lhs.dim() == 0 or rhs.dim() == 0:
+        raise MXNetError("dot: both arrays need at least one dimension")
+    left = lhs.movedim(0, -1) if transpose_a and lhs.dim() > 1 else lhs
+    right = rhs.movedim(-1, 0) if transpose_b and rhs.dim() > 1 else rhs
+    if left.shape[-1] != right.shape[0]:
+        raise MXNetError(f"dot: shapes {tuple(left.shape)} and {tuple(right.shape)} do not fit")
+    result = torch.tensordot(left, right, 1)
+    return result.reshape(1) if result.dim() == 0 else result
+
+
+def _infer_batch_dot(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
+    left, right = tuple(specs[0].shape), tuple(specs[1].shape)
+    rows, inner = (left[-1], left[-2]) if attrs["transpose_a"] else (left[-2], left[-1])
+    other, columns = (right[-1], right[-2]) if attrs["transpose_b"] else (right[-2], right[-1])
+    if left[:-2] != right[:-2] or inner != other:
+        raise MXNetError(f"batch_dot: shapes {left} and {right} do not fit")
+    return [Spec((*left[:-2], rows, columns), specs[0].dtype)]
+
+
+@operator("batch_dot", aliases=("_npx_batch_dot",), npx="batch_dot", infer=_infer_batch_dot, amp="low")
+def batch_dot(
+    lhs: Tensor,
+    rhs: Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    forward_stype: Storage | None = None,
+) -> Tensor:
+    """Matrix products of the last two axes, for every index of the others."""
+    if lhs.shape[:-2] != rhs.shape[:-2]:
+        raise MXNetError(f"batch_dot: shapes {tuple(lhs.shape)} and {tuple(rhs.shape)} do not fit")
+    return torch.matmul(lhs.mT if transpose_a else lhs, rhs.mT if transpose_b else rhs)
+
+
+@operator("_linalg_gemm2", aliases=("linalg_gemm2",), amp="low")
+def gemm2(
+    A: Tensor,
+    B: Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+    axis: int = -2,
+) -> Tensor:
+    """``alpha * op(A) op(B)`` of the matrices in the last two axes."""
+    if axis != -2:
+        A, B = A.movedim(axis, -2), B.movedim(axis, -2)
+    result = torch.matmul(A.mT if transpose_a else A, B.mT if transpose_b else B)
+    result = result if alpha == 1.0 else result * alpha
+    return result if axis == -2 else result.movedim(-2, axis)
+
+
+@operator("_linalg_gemm", aliases=("linalg_gemm",), amp="low")
+def gemm(
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    axis: int = -2,
+) -> Tensor:
+    """``alpha * op(A) op(B) + beta * C`` of the matrices in the last two axes."""
+    product = gemm2(A, B, transpose_a=transpose_a, transpose_b=transpose_b, alpha=alpha, axis=axis)
+    return product + beta * C
+
+
+@operator("_linalg_syrk", aliases=("linalg_syrk",))
+def syrk(A: Tensor, *, transpose: bool = False, alpha: float = 1.0) -> Tensor:
+    """``alpha * A A^T`` (or ``A^T A``)."""
+    return alpha * (torch.matmul(A.mT, A) if transpose else torch.matmul(A, A.mT))
+
+
+@operator("_linalg_potrf", aliases=("linalg_potrf",))
+def potrf(A: Tensor) -> Tensor:
+    """The lower Cholesky factor."""
+    return torch.linalg.cholesky(A)
+
+
+@operator("_linalg_potri", aliases=("linalg_potri",))
+def potri(A: Tensor) -> Tensor:
+    """The inverse of ``A A^T`` from its Cholesky factor A."""
+    inverse = torch.linalg.inv(torch.tril(A))
+    return torch.matmul(inverse.mT, inverse)
+
+
+@operator("_linalg_trsm", aliases=("linalg_trsm",))
+def trsm(
+    A: Tensor,
+    B: Tensor,
+    *,
+    transpose: bool = False,
+    rightside: bool = False,
+    lower: bool = True,
+    alpha: float = 1.0,
+) -> Tensor:
+    """Solve ``op(A) X = alpha B`` (or ``X op(A) = alpha B``) with a triangular A."""
+    factor = torch.tril(A) if lower else torch.triu(A)
+    upper = not lower
+    if transpose:
+        factor, upper = factor.mT, not upper
+    return torch.linalg.solve_triangular(factor, alpha * B, upper=upper, left=not rightside)
+
+
+@operator("_linalg_trmm", aliases=("linalg_trmm",))
+def trmm(
+    A: Tensor,
+    B: Tensor,
+    *,
+    transpose: bool = False,
+    rightside: bool = False,
+    lower: bool = True,
+    alpha: float = 1.0,
+) -> Tensor:
+    """``alpha * op(A) B`` (or ``B op(A)``) with a triangular A."""
+    factor = torch.tril(A) if lower else torch.triu(A)
+    factor = factor.mT if transpose else factor
+    return alpha * (torch.matmul(B, factor) if rightside else torch.matmul(factor, B))
+
+
+@operator("_linalg_sumlogdiag", aliases=("linalg_sumlogdiag",))
+def sumlogdiag(A: Tensor) -> Tensor:
+    """Sum of the logarithms of the diagonal."""
+    result = torch.diagonal(A, dim1=-2, dim2=-1).log().sum(-1)
+    return result.reshape(1) if result.dim() == 0 else result
+
+
+@operator("_linalg_extractdiag", aliases=("linalg_extractdiag",))
+def extractdiag(A: Tensor, *, offset: int = 0) -> Tensor:
+    """The diagonals of the matrices."""
+    return torch.diagonal(A, offset, -2, -1).clone()
+
+
+@operator("_linalg_makediag", aliases=("linalg_makediag",))
+def makediag(A: Tensor, *, offset: int = 0) -> Tensor:
+    """Matrices with these diagonals."""
+    return torch.diag_embed(A, offset)
+
+
+@operator("_linalg_inverse", aliases=("linalg_inverse", "_npi_inv"), np="linalg.inv")
+def inverse(A: Tensor) -> Tensor:
+    """The inverses of the matrices."""
+    return torch.linalg.inv(A)
+
+
+@operator("_linalg_det", aliases=("linalg_det", "_npi_det"), np="linalg.det")
+def det(A: Tensor) -> Tensor:
+    """The determinants of the matrices."""
+    return torch.linalg.det(A)
+
+
+@operator("_linalg_slogdet", aliases=("linalg_slogdet", "_npi_slogdet"), np="linalg.slogdet", outputs=2)
+def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Sign and logarithm of the absolute determinants."""
+    sign, logarithm = torch.linalg.slogdet(A)
+    return sign, logarithm
+
+
+@operator("_linalg_gelqf", aliases=("linalg_gelqf",), outputs=2)
+def gelqf(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Q and L of ``A = L Q``: orthonormal rows of Q and a lower triangular L, signs as LAPACK gives them."""
+    q, r = torch.linalg.qr(A.mT)
+    return q.mT, r.mT
+
+
+def column_signs(vectors: Tensor) -> Tensor:
+    """Signs, one per column, that make the largest entry of every column positive."""
+    largest = vectors.gather(-2, vectors.abs().argmax(-2, keepdim=True))
+    return torch.where(largest < 0, -1.0, 1.0).to(vectors.dtype)
+
+
+@operator("_linalg_syevd", aliases=("linalg_syevd",), outputs=2)
+def syevd(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvectors (rows, their largest entry positive) and eigenvalues of symmetric matrices."""
+    values, vectors = torch.linalg.eigh(A)
+    return (vectors * column_signs(vectors)).mT, values
+
+
+@operator("khatri_rao")
+def khatri_rao(*args: Tensor) -> Tensor:
+    """The column-wise Kronecker product of matrices."""
+    result = args[0]
+    for factor in args[1:]:
+        result = (result.unsqueeze(1) * factor.unsqueeze(0)).reshape(-1, result.shape[1])
+    return result
