@@ -22,8 +22,9 @@ _top = NameManager()
 
 
 def hint_of(block: Any) -> str:
-    """The name that a block's counter is made from."""
-    return re.sub(r"\W", "", type(block).__name__).lower()
+    """The name that a block's counter is made from: its ``_alias()``, or the class in lower case."""
+    alias = getattr(block, "_alias", None)
+    return re.sub(r"\W", "", alias() if alias is not None else type(block).__name__).lower()
 
 
 class BlockScope:

@@ -25,7 +25,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False) -> Any:
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    """The sum of products over the last ``axes`` axes of ``a`` and the first of ``b``, or over two lists of axes."""
+    """The sum of products over the last ``axes`` axes of ``a`` and the first of ``b``, or over two lists."""
     if not hasattr(axes, "__iter__"):
         return apply("_npi_tensordot_int_axes", [a, b], axes=axes)
     if len(axes) != 2:
@@ -50,9 +50,9 @@ def outer(a: Any, b: Any) -> Any:
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, out: Any = None) -> Any:
-    """The mean over axes, weighted where ``weights`` are given; with ``returned`` also the sum of the weights.
+    """The mean over axes, weighted by ``weights``; with ``returned`` also the sum of the weights.
 
-    ``weights`` has the shape of ``a``, or is a vector along the one ``axis``. Raises MXNetError where neither fits.
+    ``weights`` has the shape of ``a``, or is a vector along the one ``axis``; MXNetError where it fits neither.
     """
     a = as_array(a)
     axes = axes_of(axis)
@@ -66,8 +66,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     if weights.shape != a.shape:
         if axes is None or len(axes) != 1 or weights.shape != (a.shape[axes[0]],):
             raise MXNetError(
-                f"average: weights of shape {weights.shape} do not fit: expected {a.shape}, or a vector along the "
-                f"one axis that is averaged; received axis={axis}"
+                f"average: weights of shape {weights.shape} do not fit: expected {a.shape}, or a vector along "
+                f"the one axis that is averaged; received axis={axis}"
             )
         weights = weights.reshape([-1 if place == axes[0] % a.ndim else 1 for place in range(a.ndim)])
     spread = weights + a * 0
