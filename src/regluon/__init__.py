@@ -10,24 +10,43 @@ from .ops import registry as _registry
 
 _registry.load()
 
-from . import base, context, error, ops, symbol  # noqa: E402
 from . import array as _array  # noqa: E402
-from . import ndarray  # noqa: E402
+from . import (  # noqa: E402
+    base,
+    context,
+    error,
+    ndarray,
+    numpy,
+    numpy_extension,
+    ops,
+    symbol,
+)
 from . import ndarray as nd  # noqa: E402
-from . import numpy  # noqa: E402
 from . import numpy as np  # noqa: E402
-from . import numpy_extension  # noqa: E402
 from . import numpy_extension as npx  # noqa: E402
 from . import symbol as sym  # noqa: E402
 
 ndarray._link()
 symbol._link()
 
-from . import attribute, autograd, config, gluon, initializer, kvstore, lr_scheduler, metric  # noqa: E402
-from . import name as name  # noqa: E402
-from . import optimizer, random, recordio, serial, util  # noqa: E402
+from . import (  # noqa: E402  # noqa: E402
+    attribute,
+    autograd,
+    config,
+    gluon,
+    initializer,
+    kvstore,
+    lr_scheduler,
+    metric,
+    optimizer,
+    random,
+    recordio,
+    serial,
+    util,
+)
 from . import initializer as init  # noqa: E402
 from . import kvstore as kv  # noqa: E402
+from . import name as name  # noqa: E402
 from .array import NDArray, from_torch, waitall  # noqa: E402
 from .base import MXNetError  # noqa: E402
 from .base.config import api_level, set_api  # noqa: E402

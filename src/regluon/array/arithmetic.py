@@ -51,9 +51,21 @@ BINARY: dict[str, tuple[str, str, str, str, Any]] = {
     "eq": ("broadcast_equal", "_equal_scalar", "_npi_equal", "_npi_equal_scalar", None),
     "ne": ("broadcast_not_equal", "_not_equal_scalar", "_npi_not_equal", "_npi_not_equal_scalar", None),
     "gt": ("broadcast_greater", "_greater_scalar", "_npi_greater", "_npi_greater_scalar", None),
-    "ge": ("broadcast_greater_equal", "_greater_equal_scalar", "_npi_greater_equal", "_npi_greater_equal_scalar", None),
+    "ge": (
+        "broadcast_greater_equal",
+        "_greater_equal_scalar",
+        "_npi_greater_equal",
+        "_npi_greater_equal_scalar",
+        None,
+    ),
     "lt": ("broadcast_lesser", "_lesser_scalar", "_npi_less", "_npi_less_scalar", None),
-    "le": ("broadcast_lesser_equal", "_lesser_equal_scalar", "_npi_less_equal", "_npi_less_equal_scalar", None),
+    "le": (
+        "broadcast_lesser_equal",
+        "_lesser_equal_scalar",
+        "_npi_less_equal",
+        "_npi_less_equal_scalar",
+        None,
+    ),
 }
 _SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
@@ -126,7 +138,9 @@ def apply_unary(name: str, value: Any) -> Any:
     return invoke(get(operator), (value,), {})
 
 
-def _binary_method(name: str, torch_function: Callable[..., torch.Tensor] | None) -> Callable[[Any, Any], Any]:
+def _binary_method(
+    name: str, torch_function: Callable[..., torch.Tensor] | None
+) -> Callable[[Any, Any], Any]:
     if torch_function is None:
 
         def method(self: Any, other: Any) -> Any:

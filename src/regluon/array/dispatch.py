@@ -42,7 +42,8 @@ def array_ufunc(module: Any, ufunc: Any, method: str, inputs: Any, kwargs: Any) 
     own = getattr(module, ufunc.__name__, None) if method == "__call__" else None
     if own is not None and not kwargs:
         converted = [
-            module.array(value, dtype=value.dtype) if isinstance(value, numpy.ndarray) else value for value in inputs
+            module.array(value, dtype=value.dtype) if isinstance(value, numpy.ndarray) else value
+            for value in inputs
         ]
         result = own(*converted)
     else:

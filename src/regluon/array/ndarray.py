@@ -62,7 +62,7 @@ class NDArray:
         if ctx is not None:
             self._ctx = device(ctx)
 
-    # Making ------------------------------------------------------------------------------------------------------
+    # Making ----------------------------------------------------------------------
 
     @classmethod
     def _wrap(cls, tensor: torch.Tensor, context: Context | None = None) -> Any:
@@ -90,7 +90,7 @@ class NDArray:
         """Zeros of this kind on a context."""
         return cls._wrap(torch.zeros(tuple(shape), dtype=dtype, device=context.torch), context)
 
-    # What it is --------------------------------------------------------------------------------------------------
+    # What it is ----------------------------------------------------------------------
 
     @property
     def shape(self) -> Any:
@@ -175,7 +175,7 @@ class NDArray:
     def __format__(self, specification: str) -> str:
         return format(self.item(), specification) if specification else str(self)
 
-    # Values ------------------------------------------------------------------------------------------------------
+    # Values ----------------------------------------------------------------------
 
     def _value(self, what: str) -> torch.Tensor:
         if self._t is None:
@@ -286,7 +286,7 @@ class NDArray:
 
     wait_to_write = wait_to_read
 
-    # Copies ------------------------------------------------------------------------------------------------------
+    # Copies ----------------------------------------------------------------------
 
     def copy(self, order: str = "C") -> Any:
         """A copy on the same device."""
@@ -310,7 +310,9 @@ class NDArray:
                 warnings.warn("You are attempting to copy an array to itself", RuntimeWarning, stacklevel=2)
                 return False
             if self._spec_shape() != other._spec_shape():
-                raise MXNetError(f"copyto expects arrays of one shape; received {self.shape} to {other.shape}")
+                raise MXNetError(
+                    f"copyto expects arrays of one shape; received {self.shape} to {other.shape}"
+                )
             other[...] = self
             return other
         if not isinstance(other, Context):
@@ -330,7 +332,9 @@ class NDArray:
     as_in_ctx = as_in_context
     to_device = as_in_context
 
-    def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True) -> Any:
+    def astype(
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Any:
         """The array converted to ``dtype``; itself when nothing changes and ``copy`` is False."""
         wanted = dtypes.to_torch(dtype)
         if not copy and wanted is self._torch_dtype():
@@ -360,7 +364,7 @@ class NDArray:
 
         return sparse.cast_storage(self, stype)
 
-    # Gradients ---------------------------------------------------------------------------------------------------
+    # Gradients ----------------------------------------------------------------------
 
     @property
     def grad(self) -> Any:
@@ -398,7 +402,7 @@ class NDArray:
         """Compute the gradients of this array; see `regluon.autograd.backward`."""
         autograd.backward([self], [out_grad], retain_graph, train_mode)
 
-    # Reading and writing -----------------------------------------------------------------------------------------
+    # Reading and writing ----------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Any:
         if self._s is not None or state.tracer is not None:
@@ -488,7 +492,7 @@ class NDArray:
                 return
         self._t.copy_(value._t)
 
-    # Shapes ------------------------------------------------------------------------------------------------------
+    # Shapes ----------------------------------------------------------------------
 
     def reshape(self, *shape: Any, **keywords: Any) -> Any:
         """The array in another shape; codes 0, -1, -2, -3 and -4 as in the Reshape operator."""
@@ -523,7 +527,9 @@ class NDArray:
 
     def broadcast_to(self, *shape: Any, **keywords: Any) -> Any:
         """The array repeated along axes of size 1 up to ``shape``."""
-        target = keywords.get("shape", shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
+        target = keywords.get(
+            "shape", shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        )
         return invoke(get("broadcast_to"), (self,), {"shape": tuple(target)})
 
 
@@ -541,7 +547,9 @@ class ndarray(NDArray):
     @property
     def mT(self) -> Any:
         """The array with its last two axes swapped."""
-        return invoke(get("_npi_swapaxes" if _has("_npi_swapaxes") else "SwapAxis"), (self,), {"dim1": -1, "dim2": -2})
+        return invoke(
+            get("_npi_swapaxes" if _has("_npi_swapaxes") else "SwapAxis"), (self,), {"dim1": -1, "dim2": -2}
+        )
 
     def __hash__(self) -> int:
         return id(self) >> 4
@@ -570,7 +578,9 @@ class ndarray(NDArray):
 
     def transpose(self, *axes: Any) -> Any:
         """The array with its axes permuted; in reverse order by default."""
-        chosen = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes
+        chosen = (
+            axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes
+        )
         return invoke(get("_npi_transpose"), (self,), {"axes": tuple(chosen)} if chosen else {})
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -51,9 +51,7 @@ class Context:
         if isinstance(device_type, int):
             device_type = _NAMES.get(device_type, device_type)
         if device_type not in _TYPES:
-            raise MXNetError(
-                f"{device_type!r} is not a kind of device; expected one of {', '.join(_TYPES)}"
-            )
+            raise MXNetError(f"{device_type!r} is not a kind of device; expected one of {', '.join(_TYPES)}")
         self.device_type: str = device_type
         self.device_id: int = int(device_id)
         self._old: list[Context | None] = []

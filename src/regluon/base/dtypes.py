@@ -40,7 +40,9 @@ TORCH_TO_FLAG: dict[torch.dtype, int] = {dtype: flag for flag, _, dtype in _TABL
 NAME_TO_TORCH: dict[str, torch.dtype] = {name: dtype for _, name, dtype in _TABLE}
 _TORCH_TO_NAME: dict[torch.dtype, str] = {dtype: name for _, name, dtype in _TABLE}
 _TORCH_TO_NUMPY: dict[torch.dtype, Any] = {
-    dtype: getattr(numpy, "bool_" if name == "bool" else name) for _, name, dtype in _TABLE if name != "bfloat16"
+    dtype: getattr(numpy, "bool_" if name == "bool" else name)
+    for _, name, dtype in _TABLE
+    if name != "bfloat16"
 }
 _KNOWN: dict[Any, torch.dtype] = {
     float: torch.float64,

@@ -59,7 +59,7 @@ class Program:
         self.source = ""
         self.function = self._generate()
 
-    # Generation --------------------------------------------------------------------------------------------------
+    # Generation ----------------------------------------------------------------------
 
     def _generate(self) -> Callable[..., Any]:
         names: dict[int, str] = {}
@@ -89,7 +89,9 @@ class Program:
         node = entry.node
         name = self._names.get(id(node))
         if name is None:
-            raise MXNetError(f"the variable {node.name} of this graph has no value: it is no input and no parameter")
+            raise MXNetError(
+                f"the variable {node.name} of this graph has no value: it is no input and no parameter"
+            )
         return name if node.op is None or node.outputs == 1 else f"{name}_{entry.index}"
 
     def _statement(self, node: Node, scope: dict[str, Any]) -> str:
@@ -158,7 +160,7 @@ class Program:
     def _free(names: list[str]) -> list[str]:
         return [f"    del {', '.join(names)}"] if names else []
 
-    # Running -----------------------------------------------------------------------------------------------------
+    # Running ----------------------------------------------------------------------
 
     def __call__(self, key: int, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Run on tensors in the order of ``inputs``; ``key`` is the key of the first random draw."""
@@ -183,7 +185,9 @@ class Program:
 def _entries_of(dim: Dim) -> list[Any]:
     if dim.function == "size":
         return [dim.arguments[0]]
-    return [entry for argument in dim.arguments if isinstance(argument, Dim) for entry in _entries_of(argument)]
+    return [
+        entry for argument in dim.arguments if isinstance(argument, Dim) for entry in _entries_of(argument)
+    ]
 
 
 def _with_policy(node: Node, training: bool) -> Callable[..., tuple[Tensor, ...]]:
@@ -223,7 +227,9 @@ def interpret(
         if node.op is None or id(node) in results:
             continue
         tensors = [tensor_of(entry) for entry in node.inputs]
-        attrs = {k: evaluate(v, lambda entry: tuple(tensor_of(entry).shape)) for k, v in node.full_attrs.items()}
+        attrs = {
+            k: evaluate(v, lambda entry: tuple(tensor_of(entry).shape)) for k, v in node.full_attrs.items()
+        }
         draw = key + node.draw if node.op.uses_rng else None
         try:
             if recording:

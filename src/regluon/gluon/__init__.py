@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from . import parameter as parameter  # noqa: I001
-from .parameter import Constant, Parameter, ParameterDict
+from . import (
+    block,
+    contrib,
+    data,
+    loss,
+    metric,
+    model_zoo,
+    nn,
+    trainer,
+    utils,
+)
+from . import parameter as parameter
 from .block import Block, HybridBlock, SymbolBlock
-from . import nn  # noqa: I001
-from . import block, contrib, data, loss, metric, model_zoo, trainer, utils
+from .parameter import Constant, DeferredInitializationError, Parameter, ParameterDict
 from .trainer import Trainer
 
 __all__ = [
     "Block",
     "Constant",
+    "DeferredInitializationError",
     "HybridBlock",
     "Parameter",
     "ParameterDict",

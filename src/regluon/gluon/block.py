@@ -50,7 +50,7 @@ class Block:
         attributes["_forward_hooks"] = OrderedDict()
         attributes["_forward_pre_hooks"] = OrderedDict()
 
-    # Attributes --------------------------------------------------------------------------------------------------
+    # Attributes ----------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
         existing = self.__dict__.get(name)
@@ -85,7 +85,12 @@ class Block:
 
     def _register_parameter(self, name: str, parameter: Parameter) -> None:
         known = self._reg_params.get(name)
-        if known is not None and known is not parameter and self._level == 1 and parameter.name in self._params:
+        if (
+            known is not None
+            and known is not parameter
+            and self._level == 1
+            and parameter.name in self._params
+        ):
             raise ValueError(
                 f"the attribute {name} of {type(self).__name__} is a parameter already; choose another name"
             )
@@ -124,15 +129,13 @@ class Block:
         return self._scope
 
     def __repr__(self) -> str:
-        rows = "\n".join(
-            f"  ({name}): {_indented(repr(child))}" for name, child in self._shown_children()
-        )
+        rows = "\n".join(f"  ({name}): {_indented(repr(child))}" for name, child in self._shown_children())
         return f"{type(self).__name__}(\n{rows}\n)"
 
     def _shown_children(self) -> list[tuple[str, Any]]:
         return [(key, value) for key, value in self.__dict__.items() if isinstance(value, Block)]
 
-    # Parameters --------------------------------------------------------------------------------------------------
+    # Parameters ----------------------------------------------------------------------
 
     def collect_params(self, select: str | None = None) -> ParameterDict:
         """The parameters of this block and its children, by name.
@@ -308,7 +311,7 @@ class Block:
         for name, child in self._children.items():
             child._share(shared, f"{prefix}{name}.")
 
-    # Files -------------------------------------------------------------------------------------------------------
+    # Files ----------------------------------------------------------------------
 
     def save_parameters(self, filename: Any, deduplicate: bool = False, format: str | None = None) -> None:
         """Write the parameters under their structural names; see `gluon.files.save_parameters`."""
@@ -330,7 +333,13 @@ class Block:
         from . import files
 
         files.load_parameters(
-            self, filename, ctx if ctx is not None else device, allow_missing, ignore_extra, cast_dtype, dtype_source
+            self,
+            filename,
+            ctx if ctx is not None else device,
+            allow_missing,
+            ignore_extra,
+            cast_dtype,
+            dtype_source,
         )
 
     def load_dict(
@@ -347,7 +356,13 @@ class Block:
         from . import files
 
         files.load_dict(
-            self, param_dict, ctx if ctx is not None else device, allow_missing, ignore_extra, cast_dtype, dtype_source
+            self,
+            param_dict,
+            ctx if ctx is not None else device,
+            allow_missing,
+            ignore_extra,
+            cast_dtype,
+            dtype_source,
         )
 
     def save_params(self, filename: Any) -> None:
@@ -376,7 +391,7 @@ class Block:
 
         files.load_block(self, prefix)
 
-    # Hooks -------------------------------------------------------------------------------------------------------
+    # Hooks ----------------------------------------------------------------------
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
         """Call ``hook(block, inputs)`` before every forward; gives a handle to detach it."""
@@ -410,7 +425,7 @@ class Block:
         for child in self._children.values():
             child.hybridize(active, **kwargs)
 
-    # Running -----------------------------------------------------------------------------------------------------
+    # Running ----------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for hook in list(self._forward_pre_hooks.values()):
@@ -473,4 +488,3 @@ def _check_flags(flags: dict[str, Any]) -> None:
 
 from .hybrid import HybridBlock  # noqa: E402
 from .symbol_block import SymbolBlock  # noqa: E402
-

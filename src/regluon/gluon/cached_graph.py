@@ -106,7 +106,8 @@ def _guarded(guards: Sequence[tuple[Dim, Any]]) -> list[Entry]:
 def _pattern(arrays: Sequence[NDArray]) -> Any:
     """What of the inputs is guarded always: kinds, types, devices, ranks, and which sizes are 0 or 1."""
     return tuple(
-        (type(a), a._t.dtype, a.context, tuple(size if size < 2 else 2 for size in a._t.shape)) for a in arrays
+        (type(a), a._t.dtype, a.context, tuple(size if size < 2 else 2 for size in a._t.shape))
+        for a in arrays
     )
 
 
@@ -124,7 +125,7 @@ class CachedGraph:
         self.warned = False
         self.traces = 0
 
-    # Calls -------------------------------------------------------------------------------------------------------
+    # Calls ----------------------------------------------------------------------
 
     def __call__(self, args: tuple[Any, ...]) -> Any:
         flat: list[Any] = []
@@ -135,7 +136,12 @@ class CachedGraph:
                 *[(type(a), a._t.dtype, a._t.shape, a._ctx, a._g is not None) for a in flat],
             )  # fmt: skip
         else:
-            key = (structure, state.training, False, *[(type(a), a._t.dtype, a._t.shape, a._ctx) for a in flat])
+            key = (
+                structure,
+                state.training,
+                False,
+                *[(type(a), a._t.dtype, a._t.shape, a._ctx) for a in flat],
+            )
         try:
             recorded = self.exact.get(key)
         except TypeError:
@@ -220,7 +226,12 @@ class CachedGraph:
         extra: list[Any] = []
 
         def swap(part: Any) -> Any:
-            if isinstance(part, tuple) and len(part) == 3 and part[0] == "value" and isinstance(part[2], float):
+            if (
+                isinstance(part, tuple)
+                and len(part) == 3
+                and part[0] == "value"
+                and isinstance(part[2], float)
+            ):
                 array = type(first)._wrap(
                     torch.tensor(part[2], dtype=_float_type(first), device=first._t.device), first._ctx
                 )
@@ -245,7 +256,10 @@ class CachedGraph:
                 if recorded.mark != mark:
                     continue
                 recorded.epoch = clock.now
-            if self.block._flags.get("static_shape") and [tuple(n.specs[0].shape) for n in recorded.inputs] != shapes:
+            if (
+                self.block._flags.get("static_shape")
+                and [tuple(n.specs[0].shape) for n in recorded.inputs] != shapes
+            ):
                 continue
             if recorded.holds(shapes):
                 self.graphs.move_to_end(number)
@@ -255,7 +269,7 @@ class CachedGraph:
     def _scopes(self) -> Any:
         return config.is_np_array(), config.strict(), state.amp
 
-    # Recording ---------------------------------------------------------------------------------------------------
+    # Recording ----------------------------------------------------------------------
 
     def _record(self, structure: Any, flat: list[Any], args: tuple[Any, ...]) -> Recorded:
         self._note_retrace()
@@ -329,7 +343,7 @@ class CachedGraph:
             state.training, state.recording = before
             state.update()
 
-    # Running -----------------------------------------------------------------------------------------------------
+    # Running ----------------------------------------------------------------------
 
     def _run(self, recorded: Recorded, flat: list[Any]) -> Any:
         context = flat[0]._ctx
@@ -512,7 +526,7 @@ def _float_type(array: Any) -> torch.dtype:
     return dtype if dtype.is_floating_point else torch.float32  # type: ignore[no-any-return]
 
 
-# Recording a call ----------------------------------------------------------------------------------------------------
+# Recording a call ----------------------------------------------------------------------
 
 
 def _paths(block: Any) -> dict[int, str]:
@@ -666,12 +680,11 @@ def _warn_unused(block: Any, tracer: Tracer, recorded: Recorded, used: set[int])
     for place, node in enumerate(recorded.inputs):
         if id(node) not in used:
             warnings.warn(
-                f"The {place}-th input to HybridBlock is not used by any computation. Is this intended?", stacklevel=8
+                f"The {place}-th input to HybridBlock is not used by any computation. Is this intended?",
+                stacklevel=8,
             )
     in_graph = {id(parameter) for _, parameter in recorded.parameters}
-    unused = [
-        name for name, parameter in block.collect_params().items() if id(parameter) not in in_graph
-    ]
+    unused = [name for name, parameter in block.collect_params().items() if id(parameter) not in in_graph]
     if unused:
         warnings.warn(
             f"Parameter {', '.join(unused)} is not used by any computation. Is this intended?", stacklevel=8
@@ -781,7 +794,7 @@ class _Real:
             return interpret(entries, values, tracer.training, self.key, memory=self.memory)
 
 
-# Without values ------------------------------------------------------------------------------------------------------
+# Without values ----------------------------------------------------------------------
 
 
 def compose(block: Any, args: tuple[Any, ...]) -> Any:

@@ -43,9 +43,7 @@ def _simple(value: Any) -> Any:
 
 def fingerprint(block: Any) -> tuple[Any, ...]:
     """Attributes and children of a block and of everything below it, as one comparable value."""
-    own = tuple(
-        (key, _simple(value)) for key, value in block.__dict__.items() if key not in INTERNAL
-    )
+    own = tuple((key, _simple(value)) for key, value in block.__dict__.items() if key not in INTERNAL)
     hooks = len(block._forward_hooks) + len(block._forward_pre_hooks)
     children = tuple((name, fingerprint(child)) for name, child in block._children.items())
     parameters = tuple((key, id(value), str(value.dtype)) for key, value in block._reg_params.items())

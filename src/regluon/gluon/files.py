@@ -167,7 +167,9 @@ def load_imported(
     """Give an imported SymbolBlock its parameters."""
     if not isinstance(loaded, dict):
         if loaded:
-            raise ParameterValueError(f"{source} holds arrays without names; an export's parameters have names")
+            raise ParameterValueError(
+                f"{source} holds arrays without names; an export's parameters have names"
+            )
         loaded = {}
     if not loaded and not block._reg_params:
         return
@@ -227,7 +229,8 @@ def _describe(block: Any) -> dict[str, Any]:
     return {
         "class": type(block).__name__,
         "parameters": {
-            name: {"shape": list(p.shape or ()), "dtype": str(p.dtype)} for name, p in block._reg_params.items()
+            name: {"shape": list(p.shape or ()), "dtype": str(p.dtype)}
+            for name, p in block._reg_params.items()
         },
         "children": {name: _describe(child) for name, child in block._children.items()},
     }

@@ -63,7 +63,7 @@ class HybridBlock(Block):
         attributes["_op_hooks"] = []
         attributes["_last_signature"] = None
 
-    # Structure ---------------------------------------------------------------------------------------------------
+    # Structure ----------------------------------------------------------------------
 
     def register_child(self, block: Any, name: str | None = None) -> None:
         """Add a child, which must be a HybridBlock.
@@ -101,7 +101,7 @@ class HybridBlock(Block):
         """Use the parameters of another block; see `Block.share_parameters`."""
         return super().share_parameters(shared)
 
-    # Hybridizing -------------------------------------------------------------------------------------------------
+    # Hybridizing ----------------------------------------------------------------------
 
     def hybridize(
         self,
@@ -242,7 +242,7 @@ class HybridBlock(Block):
         self._op_hooks.append((callback, bool(monitor_all)))
         clock.tick()
 
-    # Running -----------------------------------------------------------------------------------------------------
+    # Running ----------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs:
@@ -385,7 +385,8 @@ class HybridBlock(Block):
             context = x.context if isinstance(x, NDArray) else None
             with config_scope(self):
                 params = {
-                    name: parameter.data(context) if parameter._data is None or len(parameter._data) > 1
+                    name: parameter.data(context)
+                    if parameter._data is None or len(parameter._data) > 1
                     else parameter._data[0]
                     for name, parameter in self._reg_params.items()
                 }
@@ -395,7 +396,9 @@ class HybridBlock(Block):
         tracer.symbol_style = symbolic
         tracer.symbol_np = type(x) is kinds.np_symbol
         try:
-            params = {name: tracer.parameter_handle(parameter) for name, parameter in self._reg_params.items()}
+            params = {
+                name: tracer.parameter_handle(parameter) for name, parameter in self._reg_params.items()
+            }
             return self.hybrid_forward(F, x, *args, **params)
         finally:
             tracer.symbol_style, tracer.symbol_np = before
@@ -404,7 +407,7 @@ class HybridBlock(Block):
         """Compute the outputs in the 1.x style: ``F`` is ``mx.nd`` or ``mx.sym``, parameters come as keywords."""
         raise NotImplementedError(f"{type(self).__name__} defines no hybrid_forward(self, F, x, ...)")
 
-    # Files -------------------------------------------------------------------------------------------------------
+    # Files ----------------------------------------------------------------------
 
     def export(
         self, path: Any, epoch: int = 0, remove_amp_cast: bool = True, format: str | None = None
@@ -441,7 +444,7 @@ class HybridBlock(Block):
         super().reset_ctx(ctx, device=device)
         self.__dict__["_cached"] = None
 
-    # Constraints -------------------------------------------------------------------------------------------------
+    # Constraints ----------------------------------------------------------------------
 
     @staticmethod
     def get_optimization_constraints() -> int:
@@ -526,5 +529,3 @@ def _arrays_for(args: Any) -> Any:
     if isinstance(args, (list, tuple)) and not hasattr(args, "_fields"):
         return type(args)(_arrays_for(item) for item in args)
     return args
-
-

@@ -54,7 +54,9 @@ class Loss(HybridBlock):
         The axis of samples.
     """
 
-    def __init__(self, weight: float | None, batch_axis: int, prefix: str | None = None, params: Any = None) -> None:
+    def __init__(
+        self, weight: float | None, batch_axis: int, prefix: str | None = None, params: Any = None
+    ) -> None:
         super().__init__(prefix=prefix, params=params)
         self._weight = weight
         self._batch_axis = batch_axis
@@ -182,7 +184,12 @@ class KLDivLoss(Loss):
     """
 
     def __init__(
-        self, from_logits: bool = True, axis: int = -1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any
+        self,
+        from_logits: bool = True,
+        axis: int = -1,
+        weight: float | None = None,
+        batch_axis: int = 0,
+        **kwargs: Any,
     ) -> None:
         super().__init__(weight, batch_axis, **kwargs)
         self._from_logits = from_logits
@@ -245,7 +252,9 @@ class CTCLoss(Loss):
 class HuberLoss(Loss):
     """Squared near zero, linear beyond ``rho``."""
 
-    def __init__(self, rho: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self, rho: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any
+    ) -> None:
         super().__init__(weight, batch_axis, **kwargs)
         self._rho = rho
 
@@ -258,7 +267,9 @@ class HuberLoss(Loss):
 class HingeLoss(Loss):
     """``max(0, margin - pred * label)`` for labels -1 and 1."""
 
-    def __init__(self, margin: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self, margin: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any
+    ) -> None:
         super().__init__(weight, batch_axis, **kwargs)
         self._margin = margin
 
@@ -270,7 +281,9 @@ class HingeLoss(Loss):
 class SquaredHingeLoss(Loss):
     """``max(0, margin - pred * label)**2`` for labels -1 and 1."""
 
-    def __init__(self, margin: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self, margin: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any
+    ) -> None:
         super().__init__(weight, batch_axis, **kwargs)
         self._margin = margin
 
@@ -307,11 +320,15 @@ class LogisticLoss(Loss):
 class TripletLoss(Loss):
     """``max(0, |pred - positive|^2 - |pred - negative|^2 + margin)``."""
 
-    def __init__(self, margin: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self, margin: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any
+    ) -> None:
         super().__init__(weight, batch_axis, **kwargs)
         self._margin = margin
 
-    def hybrid_forward(self, F: Any, pred: Any, positive: Any, negative: Any, sample_weight: Any = None) -> Any:
+    def hybrid_forward(
+        self, F: Any, pred: Any, positive: Any, negative: Any, sample_weight: Any = None
+    ) -> Any:
         positive, negative = _shaped_like(F, positive, pred), _shaped_like(F, negative, pred)
         loss = F.sum(
             F.square(positive - pred) - F.square(negative - pred), axis=self._batch_axis, exclude=True
@@ -349,7 +366,9 @@ class PoissonNLLLoss(Loss):
 class CosineEmbeddingLoss(Loss):
     """``1 - cos`` for label 1, ``max(0, cos - margin)`` for label -1."""
 
-    def __init__(self, weight: float | None = None, batch_axis: int = 0, margin: float = 0, **kwargs: Any) -> None:
+    def __init__(
+        self, weight: float | None = None, batch_axis: int = 0, margin: float = 0, **kwargs: Any
+    ) -> None:
         super().__init__(weight, batch_axis, **kwargs)
         self._margin = margin
 

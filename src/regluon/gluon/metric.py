@@ -84,7 +84,7 @@ def one_hot(idx: Any, num: int) -> _Array:
     return (as_numpy(idx).astype(numpy.int64)[..., None] == numpy.arange(num)).astype(numpy.int32)
 
 
-# Classification -----------------------------------------------------------------------------------
+# Classification ----------------------------------------------------------------------
 
 
 @alias("acc")

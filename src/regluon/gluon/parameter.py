@@ -163,7 +163,7 @@ class Parameter:
         shown = "" if config.api_level() >= 2 else f" {self.name}"
         return f"{type(self).__name__}{shown} (shape={self.shape}, dtype={self.dtype})"
 
-    # Names ----------------------------------------------------------------------------------------
+    # Names ----------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -183,7 +183,7 @@ class Parameter:
             return f"'{self._name}' (at '{self._structural_name}')"
         return f"'{self._name}'"
 
-    # Properties -----------------------------------------------------------------------------------
+    # Properties ----------------------------------------------------------------------
 
     @property
     def grad_req(self) -> str:
@@ -252,7 +252,7 @@ class Parameter:
             self._shape = merged
             self._var = None
 
-    # Initialisation -------------------------------------------------------------------------------
+    # Initialisation ----------------------------------------------------------------------
 
     def initialize(
         self,
@@ -426,7 +426,7 @@ class Parameter:
             for array in self._data:
                 array[:] = data
 
-    # Access ---------------------------------------------------------------------------------------
+    # Access ----------------------------------------------------------------------
 
     def data(self, ctx: Context | None = None, *, device: Context | None = None) -> NDArray:
         """Value on ``ctx`` (the only copy, or the one on the current context).
@@ -536,7 +536,7 @@ class Parameter:
             )
         return array.tostype("row_sparse").retain(row_id)
 
-    # Changes --------------------------------------------------------------------------------------
+    # Changes ----------------------------------------------------------------------
 
     def zero_grad(self) -> None:
         """Fill all gradient buffers with zeros; nothing to do where there are none."""
@@ -602,7 +602,7 @@ class Parameter:
             )
         return self._var
 
-    # Copies ---------------------------------------------------------------------------------------
+    # Copies ----------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

@@ -62,7 +62,7 @@ class ParameterDict(dict[str, Any]):
         dict.update(result, self)
         return result
 
-    # Making parameters ----------------------------------------------------------------------------
+    # Making parameters ----------------------------------------------------------------------
 
     def _find(self, name: str) -> Parameter | None:
         if name in self:
@@ -223,7 +223,7 @@ class ParameterDict(dict[str, Any]):
         for parameter in self._distinct():
             setattr(parameter, name, value)
 
-    # Files ----------------------------------------------------------------------------------------
+    # Files ----------------------------------------------------------------------
 
     def save(self, filename: str, strip_prefix: str = "") -> None:
         """Write all values to a .params file, leaving ``strip_prefix`` off the names.

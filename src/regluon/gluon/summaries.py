@@ -60,7 +60,9 @@ def print_summary(block: Any, inputs: tuple[Any, ...]) -> None:
 
 
 def _any_active(block: Any) -> bool:
-    return bool(block.__dict__.get("_active")) or any(_any_active(child) for child in block._children.values())
+    return bool(block.__dict__.get("_active")) or any(
+        _any_active(child) for child in block._children.values()
+    )
 
 
 def _print(rows: list[tuple[str, str, int, int, int]]) -> None:

@@ -123,7 +123,12 @@ class SymbolBlock(HybridBlock):
             from . import files
 
             files.load_imported(
-                block, loaded, str(param_file), ctx if ctx is not None else device, allow_missing, ignore_extra
+                block,
+                loaded,
+                str(param_file),
+                ctx if ctx is not None else device,
+                allow_missing,
+                ignore_extra,
             )
         return block
 
@@ -157,7 +162,9 @@ class SymbolBlock(HybridBlock):
         replaced = {
             id(node): tracer.entry_of(value) for node, value in zip(self._input_nodes, values, strict=True)
         }
-        by_name = {node.name: tracer.entry_of(value) for node, value in zip(self._input_nodes, values, strict=True)}
+        by_name = {
+            node.name: tracer.entry_of(value) for node, value in zip(self._input_nodes, values, strict=True)
+        }
         for node, name in self._variables:
             replaced[id(node)] = Entry(tracer.parameter_node(self._reg_params[name]), 0)
         entries = self._replay(tracer, replaced, by_name)
@@ -174,7 +181,9 @@ class SymbolBlock(HybridBlock):
             if node.op is None:
                 found = replaced.get(id(node)) or by_name.get(node.name)
                 if found is None:
-                    raise MXNetError(f"the variable {node.name} of {self.name} is neither an input nor a parameter")
+                    raise MXNetError(
+                        f"the variable {node.name} of {self.name} is neither an input nor a parameter"
+                    )
                 return [found]
             attrs = {key: evaluate(value) for key, value in node.attrs.items()}
             new = tracer.record(node.op, inputs, attrs, node.name, dict(node.user))
@@ -279,7 +288,9 @@ def _names_of_inputs(entries: Sequence[Entry], names: Any, loaded: Any) -> list[
         return [node.name for node in arguments if node.name not in saved]
     found = [node.name for node in arguments if node.name.startswith("data")]
     if not found:
-        raise ValueError("SymbolBlock.imports cannot tell the inputs without a parameters file: give input_names")
+        raise ValueError(
+            "SymbolBlock.imports cannot tell the inputs without a parameters file: give input_names"
+        )
     return found
 
 
@@ -298,5 +309,3 @@ def _count(structure: Any) -> int:
     if structure[0] == "dict":
         return sum(_count(item) for _, item in structure[1:])
     return sum(_count(item) for item in structure[1:]) if structure[0] in ("list", "tuple") else 0
-
-

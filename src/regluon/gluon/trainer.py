@@ -83,7 +83,7 @@ class Trainer:
             self._optimizer = optimizers.create(optimizer, param_dict=param_dict, **options)
         self._updaters: list[Updater] = []
 
-    # Preparation ----------------------------------------------------------------------------------
+    # Preparation ----------------------------------------------------------------------
 
     def _label(self, index: int) -> str:
         """How messages call a parameter: its path in the network, and its name where that differs."""
@@ -152,7 +152,7 @@ class Trainer:
             self._updaters.append(updater)
         del self._updaters[max(count, 1) :]
 
-    # Learning rate --------------------------------------------------------------------------------
+    # Learning rate ----------------------------------------------------------------------
 
     @property
     def learning_rate(self) -> float:
@@ -168,7 +168,7 @@ class Trainer:
         """Set the learning rate of the optimizer (an error if a scheduler decides it)."""
         self._optimizer.set_learning_rate(lr)
 
-    # Stepping -------------------------------------------------------------------------------------
+    # Stepping ----------------------------------------------------------------------
 
     def _prepare(self, ignore_stale_grad: bool) -> None:
         if not self._kv_initialized or self._contexts == []:
@@ -278,7 +278,7 @@ class Trainer:
             if indices:
                 updater(indices, gradients, values)
 
-    # Files ----------------------------------------------------------------------------------------
+    # Files ----------------------------------------------------------------------
 
     def save_states(self, fname: str) -> None:
         """Write the optimizer, its counts and its states (momenta, ...) to a file. Nothing in it is

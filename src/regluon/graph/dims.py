@@ -28,7 +28,9 @@ class Dim:
     __slots__ = ("arguments", "function", "note", "size")
     _symbolic_dimension = True
 
-    def __init__(self, size: Any, function: str, arguments: tuple[Any, ...], note: Callable[[Dim], None]) -> None:
+    def __init__(
+        self, size: Any, function: str, arguments: tuple[Any, ...], note: Callable[[Dim], None]
+    ) -> None:
         self.size = size
         self.function = function
         self.arguments = arguments

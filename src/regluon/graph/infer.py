@@ -126,14 +126,19 @@ class GraphShapes:
         return self._fill(node)
 
     def _fill(self, node: Node) -> bool:
-        if node.op is None or node.op.fill is None or any(
-            getattr(v, "_symbolic_dimension", False) for v in node.attrs.values()
+        if (
+            node.op is None
+            or node.op.fill is None
+            or any(getattr(v, "_symbolic_dimension", False) for v in node.attrs.values())
         ):
             return False
         shapes = [self.shapes.get((id(e.node), e.index)) for e in node.inputs]
         if all(shape is None for shape in shapes):
             return False
-        known = [None if s is None else tuple(-1 if d == 0 and self.zero_is_unknown else d for d in s) for s in shapes]
+        known = [
+            None if s is None else tuple(-1 if d == 0 and self.zero_is_unknown else d for d in s)
+            for s in shapes
+        ]
         filled = node.op.fill(known, node.full_attrs)
         changed = False
         for entry, new in zip(node.inputs, filled, strict=False):
@@ -142,7 +147,7 @@ class GraphShapes:
 
     def _learn(self, entry: Entry, shape: Any, node: Node) -> bool:
         key = (id(entry.node), entry.index)
-        if entry.node.op is not None and id(entry.node) in self.done or shape is None:
+        if (entry.node.op is not None and id(entry.node) in self.done) or shape is None:
             return False
         old = self.shapes.get(key)
         try:
@@ -151,8 +156,7 @@ class GraphShapes:
             if entry.node.op is None and id(entry.node) in self.done:
                 raise MXNetError(
                     f"{entry.node.name} has shape {old}, but operator {node.op.name if node.op else ''} "
-                    f"({node.name}) needs {tuple(shape)}"
-                    + (f", at {node.location}" if node.location else "")
+                    f"({node.name}) needs {tuple(shape)}" + (f", at {node.location}" if node.location else "")
                 ) from error
             return False
         if new == old:

@@ -69,9 +69,7 @@ def parse(text: str | bytes, source: str = "symbol JSON") -> GraphRecord:
     try:
         loaded = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MXNetError(
-            f"{source} is not JSON: {error}. Expected the text of Symbol.tojson"
-        ) from error
+        raise MXNetError(f"{source} is not JSON: {error}. Expected the text of Symbol.tojson") from error
     return _graph(loaded, source)
 
 

@@ -30,7 +30,19 @@ class Node:
     ``value`` of a variable is what it stands for in a trace: a parameter or a captured array.
     """
 
-    __slots__ = ("_full", "attrs", "draw", "inputs", "is_aux", "location", "name", "op", "specs", "user", "value")
+    __slots__ = (
+        "_full",
+        "attrs",
+        "draw",
+        "inputs",
+        "is_aux",
+        "location",
+        "name",
+        "op",
+        "specs",
+        "user",
+        "value",
+    )
 
     def __init__(
         self,
@@ -86,7 +98,9 @@ class Node:
         return f"<{'variable' if self.op is None else self.op.name} {self.name}>"
 
     def __copy__(self) -> Node:
-        twin = Node(self.op, self.name, self.inputs, dict(self.attrs), dict(self.user), self.specs, self.value)
+        twin = Node(
+            self.op, self.name, self.inputs, dict(self.attrs), dict(self.user), self.specs, self.value
+        )
         twin.location, twin.is_aux, twin.draw = self.location, self.is_aux, self.draw
         return twin
 
@@ -149,7 +163,9 @@ def rebuild(
         outputs = replace(node, inputs)
         if outputs is None:
             new = node
-            if any(a.node is not b.node or a.index != b.index for a, b in zip(inputs, node.inputs, strict=True)):
+            if any(
+                a.node is not b.node or a.index != b.index for a, b in zip(inputs, node.inputs, strict=True)
+            ):
                 new = node.__copy__()
                 new.inputs = inputs
             outputs = [Entry(new, index) for index in range(new.outputs)]

@@ -133,7 +133,7 @@ class KVStore(KVStoreBase):
                 for output, rows in zip(outputs, ids, strict=True):
                     self._stored(one).tostype("row_sparse").retain(rows).copyto(output)
 
-    # Optimizer ------------------------------------------------------------------------------------
+    # Optimizer ----------------------------------------------------------------------
 
     def set_optimizer(self, optimizer: Any) -> None:
         """Run this optimizer on every push."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy as _onp
 
@@ -23,6 +24,12 @@ PZERO, NZERO, NAN, PINF, NINF = 0.0, -0.0, _onp.nan, _onp.inf, -_onp.inf
 finfo, iinfo, dtype = _onp.finfo, _onp.iinfo, _onp.dtype
 
 from . import random  # noqa: E402
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Functions made from the operator table."""
+
 
 _namespaces.fill_namespace(sys.modules[__name__], "np")
 _fallback.install(sys.modules[__name__])

@@ -19,7 +19,9 @@ def _where(ctx: Any, device: Any) -> dict[str, str]:
     return {} if chosen is None else {"ctx": str(chosen)}
 
 
-def _sample(kind: str, parameters: dict[str, Any], size: Any, dtype: Any, place: dict[str, str], out: Any) -> Any:
+def _sample(
+    kind: str, parameters: dict[str, Any], size: Any, dtype: Any, place: dict[str, str], out: Any
+) -> Any:
     attrs: dict[str, Any] = {}
     arrays = []
     for name, value in parameters.items():
@@ -48,21 +50,39 @@ def seed(seed: int = 0, ctx: Any = None) -> None:
 
 
 def uniform(
-    low: Any = 0.0, high: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, ctx: Any = None, out: Any = None
+    low: Any = 0.0,
+    high: Any = 1.0,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    ctx: Any = None,
+    out: Any = None,
 ) -> Any:
     """Samples uniform in [low, high)."""
     return _sample("uniform", {"low": low, "high": high}, size, dtype, _where(ctx, device), out)
 
 
 def normal(
-    loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, ctx: Any = None, out: Any = None
+    loc: Any = 0.0,
+    scale: Any = 1.0,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    ctx: Any = None,
+    out: Any = None,
 ) -> Any:
     """Normal samples with mean ``loc`` and standard deviation ``scale``."""
     return _sample("normal", {"loc": loc, "scale": scale}, size, dtype, _where(ctx, device), out)
 
 
 def lognormal(
-    mean: Any = 0.0, sigma: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, ctx: Any = None, out: Any = None
+    mean: Any = 0.0,
+    sigma: Any = 1.0,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    ctx: Any = None,
+    out: Any = None,
 ) -> Any:
     """Samples whose logarithm is normal."""
     from .. import numpy as np
@@ -75,23 +95,35 @@ def lognormal(
 
 
 def laplace(
-    loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, ctx: Any = None, out: Any = None
+    loc: Any = 0.0,
+    scale: Any = 1.0,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    ctx: Any = None,
+    out: Any = None,
 ) -> Any:
     """Samples of the Laplace distribution."""
     return _sample("laplace", {"loc": loc, "scale": scale}, size, dtype, _where(ctx, device), out)
 
 
-def logistic(loc: Any = 0.0, scale: Any = 1.0, size: Any = None, device: Any = None, ctx: Any = None, out: Any = None) -> Any:
+def logistic(
+    loc: Any = 0.0, scale: Any = 1.0, size: Any = None, device: Any = None, ctx: Any = None, out: Any = None
+) -> Any:
     """Samples of the logistic distribution."""
     return _sample("logistic", {"loc": loc, "scale": scale}, size, None, _where(ctx, device), out)
 
 
-def gumbel(loc: Any = 0.0, scale: Any = 1.0, size: Any = None, device: Any = None, ctx: Any = None, out: Any = None) -> Any:
+def gumbel(
+    loc: Any = 0.0, scale: Any = 1.0, size: Any = None, device: Any = None, ctx: Any = None, out: Any = None
+) -> Any:
     """Samples of the Gumbel distribution."""
     return _sample("gumbel", {"loc": loc, "scale": scale}, size, None, _where(ctx, device), out)
 
 
-def exponential(scale: Any = 1.0, size: Any = None, device: Any = None, ctx: Any = None, out: Any = None) -> Any:
+def exponential(
+    scale: Any = 1.0, size: Any = None, device: Any = None, ctx: Any = None, out: Any = None
+) -> Any:
     """Samples of the exponential distribution with mean ``scale``."""
     return _sample("exponential", {"scale": scale}, size, None, _where(ctx, device), out)
 
@@ -117,7 +149,13 @@ def power(a: Any, size: Any = None, device: Any = None, ctx: Any = None, out: An
 
 
 def gamma(
-    shape: Any, scale: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, ctx: Any = None, out: Any = None
+    shape: Any,
+    scale: Any = 1.0,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    ctx: Any = None,
+    out: Any = None,
 ) -> Any:
     """Samples of the gamma distribution."""
     return _sample("gamma", {"shape": shape, "scale": scale}, size, dtype, _where(ctx, device), out)
@@ -150,7 +188,13 @@ def randn(*size: int, **kwargs: Any) -> Any:
 
 
 def randint(
-    low: int, high: int | None = None, size: Any = None, dtype: Any = None, device: Any = None, ctx: Any = None, out: Any = None
+    low: int,
+    high: int | None = None,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    ctx: Any = None,
+    out: Any = None,
 ) -> Any:
     """Integers in [low, high), or in [0, low)."""
     if high is None:
@@ -161,7 +205,13 @@ def randint(
 
 
 def choice(
-    a: Any, size: Any = None, replace: bool = True, p: Any = None, device: Any = None, ctx: Any = None, out: Any = None
+    a: Any,
+    size: Any = None,
+    replace: bool = True,
+    p: Any = None,
+    device: Any = None,
+    ctx: Any = None,
+    out: Any = None,
 ) -> Any:
     """Elements of ``a`` (or of ``range(a)``)."""
     arrays = [] if isinstance(a, int) else [a]
@@ -209,7 +259,13 @@ def multivariate_normal(mean: Any, cov: Any, size: Any = None, **kwargs: Any) ->
 
 
 def bernoulli(
-    prob: Any = None, logit: Any = None, size: Any = None, dtype: Any = None, device: Any = None, ctx: Any = None, out: Any = None
+    prob: Any = None,
+    logit: Any = None,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    ctx: Any = None,
+    out: Any = None,
 ) -> Any:
     """0 and 1, 1 with probability ``prob`` or that of ``logit``."""
     from ..runtime.samplers import legacy_samplers

@@ -54,7 +54,8 @@ def _compute(
             result = definition.infer(present if len(present) == len(specs) else list(specs), attrs)
             return [Spec(tuple(spec[0]), spec[1]) for spec in result]
         tensors = [
-            None if spec is None else torch.empty(spec.shape, dtype=spec.dtype, device="meta") for spec in specs
+            None if spec is None else torch.empty(spec.shape, dtype=spec.dtype, device="meta")
+            for spec in specs
         ]
         with torch.no_grad():
             outputs = run(definition, tensors, attrs, training, None)

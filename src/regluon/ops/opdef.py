@@ -135,7 +135,9 @@ class OpDef:
             elif parameter.name == "_rng":
                 self.uses_rng = True
             else:
-                parameters[parameter.name] = parameter_of(parameter, hints.get(parameter.name, str), self.name)
+                parameters[parameter.name] = parameter_of(
+                    parameter, hints.get(parameter.name, str), self.name
+                )
         self.inputs, self.optional, self.parameters = tuple(inputs), tuple(optional), parameters
         self.defaults = {p.name: p.default for p in parameters.values() if not p.required}
         self.required = tuple(p.name for p in parameters.values() if p.required)
@@ -195,7 +197,9 @@ class OpDef:
 
     def format(self, attrs: dict[str, Any]) -> dict[str, str]:
         """The given typed attributes as MXNet's strings."""
-        return {key: self.parameters[key].write(value) for key, value in attrs.items() if key in self.parameters}
+        return {
+            key: self.parameters[key].write(value) for key, value in attrs.items() if key in self.parameters
+        }
 
     def number_of_outputs(self, attrs: dict[str, Any]) -> int:
         """How many outputs there are with these attributes."""
@@ -230,14 +234,18 @@ def operator(name: str, **options: Any) -> Callable[[Callable[..., Any]], Callab
         definition = OpDef(name, function, options)
         for known in (name, *definition.aliases):
             if known in _REGISTRY and _REGISTRY[known].name != name:
-                raise TypeError(f"operator name {known!r} is taken by {_REGISTRY[known].name!r} (defining {name!r})")
+                raise TypeError(
+                    f"operator name {known!r} is taken by {_REGISTRY[known].name!r} (defining {name!r})"
+                )
             _REGISTRY[known] = definition
         return function
 
     return register
 
 
-def run(definition: OpDef, tensors: Sequence[Any], attrs: dict[str, Any], training: bool, key: int | None) -> Any:
+def run(
+    definition: OpDef, tensors: Sequence[Any], attrs: dict[str, Any], training: bool, key: int | None
+) -> Any:
     """Call an operator's function with what it wants injected. ``key`` is the key of its random draw."""
     extra: dict[str, Any] = {}
     if definition.uses_training:

@@ -103,7 +103,7 @@ class Optimizer:
         self.set_lr_mult({})
         self.set_wd_mult({})
 
-    # Registry -------------------------------------------------------------------------------------
+    # Registry ----------------------------------------------------------------------
 
     @staticmethod
     def register(klass: type[Optimizer]) -> type[Optimizer]:
@@ -213,7 +213,7 @@ class Optimizer:
     def _get_wd(self, index: Any) -> float:
         return self._get_wds([index])[0]
 
-    # Counting -------------------------------------------------------------------------------------
+    # Counting ----------------------------------------------------------------------
 
     def _set_current_context(self, device_id: int) -> None:
         """Count the updates of this device from now on: copies of a weight on several devices count once."""
@@ -225,7 +225,7 @@ class Optimizer:
             self._index_update_count[one] = count
             self.num_update = max(count, self.num_update)
 
-    # State ----------------------------------------------------------------------------------------
+    # State ----------------------------------------------------------------------
 
     def create_state(self, index: Any, weight: Any) -> State:
         """State for one weight: None, an array, or a tuple of those."""
@@ -252,7 +252,7 @@ class Optimizer:
         """A state array of zeros, like the weight."""
         return type(weight)._wrap(torch.zeros_like(weight._t), weight._ctx)
 
-    # Updating -------------------------------------------------------------------------------------
+    # Updating ----------------------------------------------------------------------
 
     def update(self, indices: Any, weights: Any, grads: Any, states: Any) -> None:
         """Update one weight, or each of a list of weights, in place."""
@@ -329,7 +329,7 @@ class Optimizer:
         weight."""
         raise NotImplementedError
 
-    # Gradients ------------------------------------------------------------------------------------
+    # Gradients ----------------------------------------------------------------------
 
     def _clip(self, grad: torch.Tensor) -> torch.Tensor:
         if self.clip_gradient is not None and self.clip_gradient >= 0:
@@ -352,7 +352,7 @@ class Optimizer:
         grad = grad if self.rescale_grad == 1 else grad * self.rescale_grad
         return self._clip(grad.add(weight, alpha=wd) if wd else grad)
 
-    # Copies ---------------------------------------------------------------------------------------
+    # Copies ----------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

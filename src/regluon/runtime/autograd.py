@@ -186,7 +186,9 @@ def _head_tensors(heads: Any, head_grads: Any) -> tuple[list[Tensor], list[Tenso
     elif not isinstance(head_grads, (list, tuple)):
         head_grads = [head_grads]
     if len(head_grads) != len(heads):
-        raise MXNetError(f"expected one head gradient for each of {len(heads)} heads; received {len(head_grads)}")
+        raise MXNetError(
+            f"expected one head gradient for each of {len(heads)} heads; received {len(head_grads)}"
+        )
     tensors, gradients = [], []
     for head, gradient in zip(heads, head_grads, strict=True):
         handle = getattr(head, "_g", None)

@@ -99,7 +99,9 @@ def owned(value: Tensor, inputs: Sequence[Any]) -> Tensor:
     """
     if value._is_view():
         base = value._base
-        shared = not value.is_contiguous() or any(t is not None and (base is t or base is t._base) for t in inputs)
+        shared = not value.is_contiguous() or any(
+            t is not None and (base is t or base is t._base) for t in inputs
+        )
     else:
         shared = any(value is t for t in inputs)
     return value.clone(memory_format=torch.contiguous_format) if shared else value
@@ -134,13 +136,17 @@ def run_recorded(
             outputs = run(definition, handles, attrs, training, key)
             outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
             return [(out if definition.mutates else owned(out, handles), None) for out in outputs]
-        shadowed = any(h is not None and h.dtype is not a._t.dtype for a, h in zip(arrays, handles, strict=True))
+        shadowed = any(
+            h is not None and h.dtype is not a._t.dtype for a, h in zip(arrays, handles, strict=True)
+        )
         if shadowed:
             plain = run(definition, [None if a is None else a._t for a in arrays], attrs, training, key)
             values: Any = (plain,) if isinstance(plain, Tensor) else tuple(plain)
             linked = _shadow_outputs(definition, handles, values, attrs, training, key)
         else:
-            linked = tuple(owned(out, handles) for out in kernel_outputs(definition, handles, attrs, training, key))
+            linked = tuple(
+                owned(out, handles) for out in kernel_outputs(definition, handles, attrs, training, key)
+            )
             values = linked
     except RuntimeError as error:
         raise translated(definition, error) from error

@@ -89,7 +89,9 @@ def invoke(
     if counted is not None and counted in definition.parameters and counted not in attrs:
         attrs = {**attrs, counted: len(arrays)}
     if state.tracer is not None:
-        return state.tracer.invoke(definition, arrays, definition_attrs(definition, attrs), cls, name, user, out)
+        return state.tracer.invoke(
+            definition, arrays, definition_attrs(definition, attrs), cls, name, user, out
+        )
     if cls is kinds.symbol or cls is kinds.np_symbol:
         return cls._compose(definition, arrays, attrs, name, user)
     full = definition.parse(attrs)

@@ -102,10 +102,13 @@ class _Binder:
         return {
             key: value
             for key, value in attrs.items()
-            if value is not None or (key in parameters and parameters[key].default is not None and parameters[key].optional)
+            if value is not None
+            or (key in parameters and parameters[key].default is not None and parameters[key].optional)
         }
 
-    def _bind_variadic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def _bind_variadic(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
         definition = self.definition
         name = definition.inputs[-1]
         attrs = dict(kwargs)
@@ -202,7 +205,7 @@ def public_places(definition: OpDef) -> Iterable[tuple[str, str]]:
         yield "nd", f"op.{name}"
         for start, module in _SUBMODULES.items():
             if name.startswith(start):
-                yield "nd", f"{module}.{name[len(start):]}"
+                yield "nd", f"{module}.{name[len(start) :]}"
         if name.startswith("_npx_"):
             tail = name[5:]
             yield "npx", tail.replace("_image_", "image.") if tail.startswith("_image_") else tail

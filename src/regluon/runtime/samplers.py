@@ -20,7 +20,9 @@ def _is_value(value: Any) -> bool:
 def legacy_samplers(class_of: Callable[[], Any]) -> dict[str, Callable[..., Any]]:
     """The functions of one namespace; ``class_of()`` is the class of what they make from numbers."""
 
-    def sample(kind: str, values: list[Any], names: list[str], shape: Any, dtype: Any, ctx: Any, out: Any) -> Any:
+    def sample(
+        kind: str, values: list[Any], names: list[str], shape: Any, dtype: Any, ctx: Any, out: Any
+    ) -> Any:
         attrs: dict[str, Any] = {}
         if dtype is not None and dtype != "None":
             attrs["dtype"] = dtypes.to_torch(dtype)
@@ -42,18 +44,32 @@ def legacy_samplers(class_of: Callable[[], Any]) -> dict[str, Callable[..., Any]
         return invoke(get(f"_random_{kind}"), [], attrs, out=out, cls=class_of())
 
     def uniform(
-        low: Any = 0, high: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kw: Any
+        low: Any = 0,
+        high: Any = 1,
+        shape: Any = None,
+        dtype: Any = None,
+        ctx: Any = None,
+        out: Any = None,
+        **kw: Any,
     ) -> Any:
         """Samples uniform in [low, high)."""
         return sample("uniform", [low, high], ["low", "high"], shape, dtype, ctx, out)
 
     def normal(
-        loc: Any = 0, scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kw: Any
+        loc: Any = 0,
+        scale: Any = 1,
+        shape: Any = None,
+        dtype: Any = None,
+        ctx: Any = None,
+        out: Any = None,
+        **kw: Any,
     ) -> Any:
         """Samples of normal distributions with mean ``loc`` and standard deviation ``scale``."""
         return sample("normal", [loc, scale], ["loc", "scale"], shape, dtype, ctx, out)
 
-    def randn(*shape: int, loc: Any = 0, scale: Any = 1, dtype: Any = None, ctx: Any = None, **kw: Any) -> Any:
+    def randn(
+        *shape: int, loc: Any = 0, scale: Any = 1, dtype: Any = None, ctx: Any = None, **kw: Any
+    ) -> Any:
         """Normal samples of the given shape."""
         return normal(loc, scale, shape or None, dtype, ctx, **kw)
 
@@ -70,25 +86,49 @@ def legacy_samplers(class_of: Callable[[], Any]) -> dict[str, Callable[..., Any]
         return sample("exponential", [1.0 / scale], ["lam"], shape, dtype, ctx, out)
 
     def gamma(
-        alpha: Any = 1, beta: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kw: Any
+        alpha: Any = 1,
+        beta: Any = 1,
+        shape: Any = None,
+        dtype: Any = None,
+        ctx: Any = None,
+        out: Any = None,
+        **kw: Any,
     ) -> Any:
         """Samples of gamma distributions with shape ``alpha`` and scale ``beta``."""
         return sample("gamma", [alpha, beta], ["alpha", "beta"], shape, dtype, ctx, out)
 
     def binomial(
-        n: Any = 1, p: Any = 0.5, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kw: Any
+        n: Any = 1,
+        p: Any = 0.5,
+        shape: Any = None,
+        dtype: Any = None,
+        ctx: Any = None,
+        out: Any = None,
+        **kw: Any,
     ) -> Any:
         """Successes in ``n`` trials with probability ``p``."""
         return sample("binomial", [n, p], ["n", "p"], shape, dtype, ctx, out)
 
     def negative_binomial(
-        k: Any = 1, p: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kw: Any
+        k: Any = 1,
+        p: Any = 1,
+        shape: Any = None,
+        dtype: Any = None,
+        ctx: Any = None,
+        out: Any = None,
+        **kw: Any,
     ) -> Any:
         """Failures before ``k`` successes with probability ``p``."""
         return sample("negative_binomial", [k, p], ["k", "p"], shape, dtype, ctx, out)
 
     def generalized_negative_binomial(
-        mu: Any = 1, alpha: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kw: Any
+        mu: Any = 1,
+        alpha: Any = 1,
+        shape: Any = None,
+        dtype: Any = None,
+        ctx: Any = None,
+        out: Any = None,
+        **kw: Any,
     ) -> Any:
         """Negative binomial samples with mean ``mu`` and dispersion ``alpha``."""
         return sample("generalized_negative_binomial", [mu, alpha], ["mu", "alpha"], shape, dtype, ctx, out)
@@ -119,7 +159,12 @@ def legacy_samplers(class_of: Callable[[], Any]) -> dict[str, Callable[..., Any]
         return invoke(get("_random_randint"), [], attrs, out=out, cls=class_of())
 
     def bernoulli(
-        prob: Any = None, logit: Any = None, size: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None
+        prob: Any = None,
+        logit: Any = None,
+        size: Any = None,
+        dtype: Any = None,
+        ctx: Any = None,
+        out: Any = None,
     ) -> Any:
         """0 and 1, 1 with probability ``prob`` or that of ``logit``."""
         if (prob is None) == (logit is None):

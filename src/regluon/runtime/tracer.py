@@ -100,7 +100,11 @@ class _Value:
             return
         self.shape = spec.shape
         self.ndim = len(spec.shape)
-        self.dtype = numpy.dtype("float32") if spec.dtype is torch.bfloat16 else numpy.dtype(dtypes.to_name(spec.dtype))
+        self.dtype = (
+            numpy.dtype("float32")
+            if spec.dtype is torch.bfloat16
+            else numpy.dtype(dtypes.to_name(spec.dtype))
+        )
 
 
 class Tracer:
@@ -156,7 +160,7 @@ class Tracer:
             state.tracer = before
             state.update()
 
-    # Variables ---------------------------------------------------------------------------------------------------
+    # Variables ----------------------------------------------------------------------
 
     def add_input(self, name: str, spec: Spec | None, user: dict[str, str] | None = None) -> Node:
         """A variable for an input of the block."""
@@ -220,7 +224,7 @@ class Tracer:
         """A value of class ``cls`` for a graph entry."""
         return cls._traced(TraceHandle(entry, self))
 
-    # Operators ---------------------------------------------------------------------------------------------------
+    # Operators ----------------------------------------------------------------------
 
     def invoke(
         self,
@@ -262,7 +266,11 @@ class Tracer:
         user: dict[str, str] | None = None,
     ) -> Node:
         """Append a node; its shapes are inferred where the inputs' are known."""
-        if definition.variadic and definition.num_args_key and definition.num_args_key in definition.parameters:
+        if (
+            definition.variadic
+            and definition.num_args_key
+            and definition.num_args_key in definition.parameters
+        ):
             attrs = {**attrs, definition.num_args_key: len(entries)}
         elif definition.active is not None:
             entries = list(entries)[: definition.active({**definition.defaults, **attrs})]
@@ -380,7 +388,7 @@ class Tracer:
                     if all(spec is not None for spec in found):
                         node.specs = found  # type: ignore[assignment]
 
-    # Shapes ------------------------------------------------------------------------------------------------------
+    # Shapes ----------------------------------------------------------------------
 
     def spec(self, entry: Entry) -> Spec:
         """The spec of an entry; infers over the graph when it is not known yet."""
@@ -403,9 +411,7 @@ class Tracer:
             spec = self.spec(entry)
             known = (
                 entry,
-                tuple(
-                    Dim(size, "size", (entry, axis), self._note) for axis, size in enumerate(spec.shape)
-                ),
+                tuple(Dim(size, "size", (entry, axis), self._note) for axis, size in enumerate(spec.shape)),
             )
             self._shape_cache[key] = known
         return known[1]  # type: ignore[no-any-return]
@@ -414,7 +420,7 @@ class Tracer:
         self.guards.append(dim)
         self.frozen.append((str(dim), user_location()))
 
-    # Values ------------------------------------------------------------------------------------------------------
+    # Values ----------------------------------------------------------------------
 
     def read_value(self, array: Any, what: str) -> Any:
         """Python asks for a value: refuse with advice, or give up the trace."""
@@ -459,7 +465,7 @@ class Tracer:
         results = [self.wrap(Entry(node, index), cls) for index in range(len(outputs))]
         return results if len(results) > 1 else results[0]
 
-    # Indexing and writing ----------------------------------------------------------------------------------------
+    # Indexing and writing ----------------------------------------------------------------------
 
     def _call(self, name: str, inputs: Sequence[Any], **attrs: Any) -> _Value:
         entries = []
@@ -528,9 +534,7 @@ class Tracer:
             source = self.entry_of(value)
             assert source is not None
             value = self._valued(source)
-        result = indexing.setitem_ops(
-            self._valued(entry), self._key(key), value, self._call, kind
-        )
+        result = indexing.setitem_ops(self._valued(entry), self._key(key), value, self._call, kind)
         handle.set(result.entry)
         self._wrote(array, handle)
 

@@ -339,7 +339,7 @@ def loads_array(data: bytes, source: str = "The buffer") -> tuple[torch.Tensor |
     return read_entry(stream, entry, source), entry.version
 
 
-# Writing ------------------------------------------------------------------------------------------
+# Writing ----------------------------------------------------------------------
 
 
 def _raw(tensor: torch.Tensor) -> memoryview | bytes:

@@ -45,7 +45,7 @@ _OWN_ATTRIBUTES = {
 _MASTER_SECOND = {"SGD", "ccSGD", "NAG", "LARS"}
 
 
-# Writing ------------------------------------------------------------------------------------------
+# Writing ----------------------------------------------------------------------
 
 
 def _plain(value: Any) -> Any:
@@ -125,7 +125,7 @@ def dumps(states: dict[Any, Any], optimizer: Any = None) -> bytes:
     return stream.getvalue()
 
 
-# Reading our format -------------------------------------------------------------------------------
+# Reading our format ----------------------------------------------------------------------
 
 
 def _loads_own(data: bytes, current: Any) -> tuple[dict[Any, Any], Any]:
@@ -226,7 +226,7 @@ def _make_optimizer(name: str, values: dict[str, Any], current: Any) -> Any:
     return optimizer
 
 
-# Reading MXNet's pickles --------------------------------------------------------------------------
+# Reading MXNet's pickles ----------------------------------------------------------------------
 
 
 class _PickledArray:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 from ..runtime import namespaces as _namespaces
 from .symbol import Group, Symbol, Variable, fromjson, load, load_json, np_symbol, var
 
 __all__ = ["Group", "Symbol", "Variable", "fromjson", "load", "load_json", "np_symbol", "var"]
 
-from .functions import (  # noqa: E402
+from .functions import (
     arange,
     eye,
     full,
@@ -26,6 +27,12 @@ __all__ += ["arange", "eye", "full", "hypot", "linspace", "maximum", "minimum", 
 pow = power
 
 from . import random  # noqa: E402
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Functions made from the operator table."""
+
 
 _namespaces.fill_namespace(sys.modules[__name__], "sym")
 

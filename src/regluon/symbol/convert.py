@@ -141,7 +141,11 @@ def from_json(text: str | bytes, source: str = "symbol JSON") -> tuple[list[Entr
     """
     record = files.parse(text, source)
     unknown = sorted(
-        {n.operator for n in map(files.restored, record.nodes) if n.operator != "null" and not registry.exists(n.operator)}
+        {
+            n.operator
+            for n in map(files.restored, record.nodes)
+            if n.operator != "null" and not registry.exists(n.operator)
+        }
     )
     if unknown:
         raise MXNetError(f"{source} uses operator(s) that are not here: {', '.join(unknown)}")
@@ -180,5 +184,3 @@ def _with_auxiliary(definition: OpDef, name: str, inputs: list[Entry], attrs: di
                 node.is_aux = True
                 inputs.append(Entry(node, 0))
     return inputs
-
-

@@ -29,7 +29,9 @@ def ones(shape: Any, dtype: Any = None, name: str | None = None, attr: Any = Non
     return _create("_ones", name, attr, shape=shape, dtype=dtype or "float32")
 
 
-def full(shape: Any, val: float, dtype: Any = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def full(
+    shape: Any, val: float, dtype: Any = None, name: str | None = None, attr: Any = None, **kwargs: Any
+) -> Any:
     """A Symbol of a shape filled with ``val``."""
     return _create("_full", name, attr, shape=shape, value=val, dtype=dtype or "float32")
 

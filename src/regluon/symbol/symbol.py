@@ -37,7 +37,7 @@ class Symbol:
     _s: Any = None
     __array_priority__ = 1000.0
 
-    # Making ------------------------------------------------------------------------------------------------------
+    # Making ----------------------------------------------------------------------
 
     @classmethod
     def _of(cls, entries: Sequence[Entry]) -> Any:
@@ -77,7 +77,9 @@ class Symbol:
             elif isinstance(array, Symbol):
                 entries.extend(array._list() if definition.variadic else [array._single()])
             else:
-                raise TypeError(f"type {type(array)} not supported: an operator takes all Symbols or all arrays")
+                raise TypeError(
+                    f"type {type(array)} not supported: an operator takes all Symbols or all arrays"
+                )
         full = {**definition.defaults, **given}
         if definition.variadic:
             if definition.num_args_key in definition.parameters:
@@ -102,7 +104,7 @@ class Symbol:
         node = Node(definition, name, kept, given, text, location=user_location())
         return cls._of([Entry(node, index) for index in range(node.visible)])
 
-    # Entries -----------------------------------------------------------------------------------------------------
+    # Entries ----------------------------------------------------------------------
 
     def _list(self) -> tuple[Entry, ...]:
         if self._s is not None:
@@ -120,7 +122,7 @@ class Symbol:
     def _order(self) -> list[Node]:
         return topological(self._list())
 
-    # Identity ----------------------------------------------------------------------------------------------------
+    # Identity ----------------------------------------------------------------------
 
     @property
     def name(self) -> str | None:
@@ -172,7 +174,7 @@ class Symbol:
         """A Symbol has no value: raises NotImplementedForSymbol."""
         return self._no_value("wait_to_read")
 
-    # Known shapes, inside a trace --------------------------------------------------------------------------------
+    # Known shapes, inside a trace ----------------------------------------------------------------------
 
     def _known(self, what: str) -> Any:
         if self._s is None or config.strict():
@@ -216,7 +218,7 @@ class Symbol:
         """The axes in reverse order."""
         return self.transpose()
 
-    # Selecting ---------------------------------------------------------------------------------------------------
+    # Selecting ----------------------------------------------------------------------
 
     def __len__(self) -> int:
         if self._items is not None:
@@ -254,7 +256,9 @@ class Symbol:
         if config.strict():
             if key == 0:
                 return self
-            raise TypeError("indexing a Symbol with anything but an output's number is refused in strict mode")
+            raise TypeError(
+                "indexing a Symbol with anything but an output's number is refused in strict mode"
+            )
         return self._s.tracer.getitem(self, key, self._kind)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -277,7 +281,9 @@ class Symbol:
                 + (f"; near names: {', '.join(near)}" if near else "")
             )
         if len({(id(entry.node), entry.index) for entry in found}) > 1 and not exact:
-            raise ValueError(f"There are multiple outputs with name {name!r}: use the output's full name or number")
+            raise ValueError(
+                f"There are multiple outputs with name {name!r}: use the output's full name or number"
+            )
         return type(self)._of([found[0]])
 
     def _assign_result(self, value: Any, inplace: bool = False) -> None:
@@ -286,7 +292,7 @@ class Symbol:
             raise NotImplementedForSymbol("out")
         self._s.tracer.assign(self, value)
 
-    # Listing -----------------------------------------------------------------------------------------------------
+    # Listing ----------------------------------------------------------------------
 
     def list_arguments(self) -> list[str]:
         """Names of the inputs that are not auxiliary states."""
@@ -318,7 +324,9 @@ class Symbol:
 
     def get_children(self) -> Any:
         """A group of the direct inputs; None for variables."""
-        entries = [entry for head in {id(e.node): e.node for e in self._list()}.values() for entry in head.inputs]
+        entries = [
+            entry for head in {id(e.node): e.node for e in self._list()}.values() for entry in head.inputs
+        ]
         return type(self)._of(entries) if entries else None
 
     def get_inputs(self) -> Any:
@@ -329,7 +337,7 @@ class Symbol:
         """Whether some operator's output shape depends on data."""
         return any(node.op is not None and node.op.dynamic for node in self._order())
 
-    # Attributes --------------------------------------------------------------------------------------------------
+    # Attributes ----------------------------------------------------------------------
 
     def attr(self, key: str) -> str | None:
         """One attribute of the node as a string, or None."""
@@ -353,7 +361,7 @@ class Symbol:
                 raise ValueError(f"an attribute of a Symbol is a string; {key} is {type(value).__name__}")
             node.user = {**node.user, key: value}
 
-    # Shapes and types --------------------------------------------------------------------------------------------
+    # Shapes and types ----------------------------------------------------------------------
 
     def infer_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes of arguments, outputs and auxiliary states, from known argument shapes.
@@ -451,7 +459,7 @@ class Symbol:
             [dtypes.to_numpy(found[id(node), 0]) for node in auxiliary],
         )
 
-    # Files -------------------------------------------------------------------------------------------------------
+    # Files ----------------------------------------------------------------------
 
     def tojson(self, remove_amp_cast: bool = True) -> str:
         """The graph as JSON that MXNet reads."""
@@ -478,7 +486,7 @@ class Symbol:
                 lines += ["Attrs:", *(f"\t{key}={value}" for key, value in sorted(attributes.items()))]
         return "\n".join(lines) + "\n"
 
-    # Composing and running ---------------------------------------------------------------------------------------
+    # Composing and running ----------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """This graph with variables replaced by other Symbols, by place or name."""
@@ -502,7 +510,9 @@ class Symbol:
         for node in self._order():
             if node.op is None:
                 if node.name not in kwargs:
-                    raise MXNetError(f"eval needs an array for {node.name}; received {', '.join(kwargs) or 'none'}")
+                    raise MXNetError(
+                        f"eval needs an array for {node.name}; received {', '.join(kwargs) or 'none'}"
+                    )
                 values[id(node)] = kwargs[node.name]._t
         from ..base import rng
 
@@ -514,7 +524,9 @@ class Symbol:
         tensors = interpret(self._list(), values, state.training, rng.draw(len(order)))
         return [cls._wrap(tensor, context) for tensor in tensors]
 
-    def optimize_for(self, backend: str, args: Any = None, aux: Any = None, ctx: Any = None, **kwargs: Any) -> Any:
+    def optimize_for(
+        self, backend: str, args: Any = None, aux: Any = None, ctx: Any = None, **kwargs: Any
+    ) -> Any:
         """The graph rewritten by a registered backend."""
         from ..exec import backends
 
@@ -534,7 +546,7 @@ class Symbol:
         result.__dict__.update(self.__dict__)
         return result
 
-    # Methods of arrays -------------------------------------------------------------------------------------------
+    # Methods of arrays ----------------------------------------------------------------------
 
     def astype(self, dtype: Any, **keywords: Any) -> Any:
         """Convert the type."""

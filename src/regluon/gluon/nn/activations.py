@@ -69,7 +69,11 @@ class PReLU(HybridBlock):
     """
 
     def __init__(
-        self, alpha_initializer: Any = None, in_channels: int = 1, prefix: str | None = None, params: Any = None
+        self,
+        alpha_initializer: Any = None,
+        in_channels: int = 1,
+        prefix: str | None = None,
+        params: Any = None,
     ) -> None:
         super().__init__(prefix=prefix, params=params)
         init = alpha_initializer if alpha_initializer is not None else initializer.Constant(0.25)
@@ -109,7 +113,9 @@ class GELU(HybridBlock):
 
     def __init__(self, approximation: str = "erf", prefix: str | None = None, params: Any = None) -> None:
         if approximation not in ("erf", "tanh"):
-            raise ValueError(f"Unsupported approximation! Expected 'erf' or 'tanh'; received {approximation!r}")
+            raise ValueError(
+                f"Unsupported approximation! Expected 'erf' or 'tanh'; received {approximation!r}"
+            )
         super().__init__(prefix=prefix, params=params)
         self._approximation = approximation
 

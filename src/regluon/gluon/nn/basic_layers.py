@@ -53,9 +53,7 @@ class _Container:
         return [x, *args] if args else x
 
     def __repr__(self) -> str:
-        rows = "\n".join(
-            f"  ({key}): {_indented(repr(block))}" for key, block in self._children.items()
-        )
+        rows = "\n".join(f"  ({key}): {_indented(repr(block))}" for key, block in self._children.items())
         return f"{type(self).__name__}(\n{rows}\n)"
 
     def __getitem__(self, key: Any) -> Any:
@@ -402,9 +400,7 @@ class SyncBatchNorm(_BatchNorm):
     def hybrid_forward(
         self, F: Any, x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any
     ) -> Any:
-        return F.contrib.SyncBatchNorm(
-            x, gamma, beta, running_mean, running_var, name="fwd", **self._kwargs
-        )
+        return F.contrib.SyncBatchNorm(x, gamma, beta, running_mean, running_var, name="fwd", **self._kwargs)
 
 
 class Embedding(HybridBlock):

@@ -144,7 +144,7 @@ class _Conv(HybridBlock):
         return f"{type(self).__name__}({text})"
 
 
-def _make_conv(rank: int) -> type[_Conv]:
+def _make_conv(rank: int) -> Any:
     zero, one = ((0,) * rank, (1,) * rank) if rank > 1 else (0, 1)
 
     def __init__(
@@ -174,7 +174,7 @@ def _make_conv(rank: int) -> type[_Conv]:
     return type(f"Conv{rank}D", (_Conv,), _members(__init__, doc, rank, "Convolution"))
 
 
-def _make_transpose(rank: int) -> type[_Conv]:
+def _make_transpose(rank: int) -> Any:
     zero, one = ((0,) * rank, (1,) * rank) if rank > 1 else (0, 1)
 
     def __init__(
@@ -258,7 +258,7 @@ class _Pooling(HybridBlock):
         )
 
 
-def _make_pool(kind: str, rank: int) -> type[_Pooling]:
+def _make_pool(kind: str, rank: int) -> Any:
     size, zero = ((2,) * rank, 0) if rank > 1 else (2, 0)
     average = kind == "avg"
 
@@ -297,7 +297,7 @@ def _make_pool(kind: str, rank: int) -> type[_Pooling]:
     return type(name, (_Pooling,), {"__init__": init, "__doc__": doc, "__module__": __name__})
 
 
-def _make_global(kind: str, rank: int) -> type[_Pooling]:
+def _make_global(kind: str, rank: int) -> Any:
     def __init__(
         self: Any, layout: str = _LAYOUTS[rank][0], prefix: str | None = None, params: Any = None
     ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import torch
 from torch import Tensor
 
@@ -114,5 +113,3 @@ def qr(A: Tensor) -> tuple[Tensor, Tensor]:
 def pinv(A: Tensor, *, rcond: float = 1e-15, hermitian: bool = False) -> Tensor:
     """The Moore-Penrose inverse."""
     return torch.linalg.pinv(A, rtol=rcond, hermitian=hermitian)
-
-

@@ -44,7 +44,10 @@ _TABLE: dict[str, tuple[tuple[str, ...], Transform]] = {
     "normal": (("loc", "scale"), lambda rng, loc, scale: loc + scale * _normal(loc, rng)),
     "normal_n": (("loc", "scale"), lambda rng, loc, scale: loc + scale * _normal(loc, rng)),
     "laplace": (("loc", "scale"), lambda rng, loc, scale: loc + scale * _laplace(loc, rng)),
-    "gumbel": (("loc", "scale"), lambda rng, loc, scale: loc - scale * torch.log(-torch.log(_uniform(loc, rng)))),
+    "gumbel": (
+        ("loc", "scale"),
+        lambda rng, loc, scale: loc - scale * torch.log(-torch.log(_uniform(loc, rng))),
+    ),
     "logistic": (("loc", "scale"), lambda rng, loc, scale: loc + scale * _logistic(loc, rng)),
     "exponential": (("scale",), lambda rng, scale: -scale * torch.log(_uniform(scale, rng))),
     "rayleigh": (("scale",), lambda rng, scale: scale * torch.sqrt(-2 * torch.log(_uniform(scale, rng)))),
@@ -131,7 +134,11 @@ for _name in _TABLE:
     _define(_name)
 
 
-@operator("_npi_bernoulli", active=lambda attrs: int(attrs["prob"] is None and attrs["logit"] is None), gradient="zero")
+@operator(
+    "_npi_bernoulli",
+    active=lambda attrs: int(attrs["prob"] is None and attrs["logit"] is None),
+    gradient="zero",
+)
 def bernoulli(
     input1: Tensor | None = None,
     *,
@@ -149,7 +156,9 @@ def bernoulli(
     return (_uniform(chance, _rng) < chance).to(dtype or torch.float32)
 
 
-@operator("_npi_choice", gradient="zero", active=lambda attrs: int(attrs["a"] is None) + int(attrs["weighted"]))
+@operator(
+    "_npi_choice", gradient="zero", active=lambda attrs: int(attrs["a"] is None) + int(attrs["weighted"])
+)
 def choice(
     input1: Tensor | None = None,
     input2: Tensor | None = None,

@@ -226,7 +226,9 @@ def np_percentile(
     return result
 
 
-@operator("_npi_bincount", dynamic=True, gradient="zero", active=lambda attrs: 2 if attrs["has_weights"] else 1)
+@operator(
+    "_npi_bincount", dynamic=True, gradient="zero", active=lambda attrs: 2 if attrs["has_weights"] else 1
+)
 def np_bincount(
     data: Tensor, weights: Tensor | None = None, *, minlength: int = 0, has_weights: bool = False
 ) -> Tensor:

@@ -130,7 +130,10 @@ def _with_parameters(function: Callable[..., Any], names: dict[str, float], name
     kept = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     own = [
         inspect.Parameter(
-            key, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=int if isinstance(value, int) else float
+            key,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=value,
+            annotation=int if isinstance(value, int) else float,
         )
         for key, value in names.items()
     ]
@@ -172,7 +175,9 @@ def _define_scalar(kind: str) -> None:
         return values.to(data.dtype)
 
     name = f"_random_{kind}_like"
-    operator(name, gradient="zero")(_with_parameters(like, names, name, f"{doc[:-1]}, of the shape of the data."))
+    operator(name, gradient="zero")(
+        _with_parameters(like, names, name, f"{doc[:-1]}, of the shape of the data.")
+    )
 
 
 def _infer_sample(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
@@ -221,7 +226,9 @@ def _define_sample(kind: str) -> None:
         parameters[place] = parameters[place].replace(name=name)
     function.__signature__ = signature.replace(parameters=parameters)
     function.__name__ = function.__qualname__ = f"_sample_{kind}"
-    function.__doc__ = f"Samples of {kind.replace('_', ' ')} distributions, ``shape`` of them for each parameter."
+    function.__doc__ = (
+        f"Samples of {kind.replace('_', ' ')} distributions, ``shape`` of them for each parameter."
+    )
     aliases = (f"sample_{kind}", *_EXTRA_SAMPLE.get(kind, ()))
     operator(f"_sample_{kind}", aliases=aliases, gradient="zero", infer=_infer_sample)(function)
 
@@ -236,7 +243,10 @@ def _infer_randint(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
 
 
 @operator(
-    "_random_randint", aliases=("random_randint", "_npi_random_randint"), gradient="zero", infer=_infer_randint
+    "_random_randint",
+    aliases=("random_randint", "_npi_random_randint"),
+    gradient="zero",
+    infer=_infer_randint,
 )
 def randint(
     *,
@@ -323,7 +333,9 @@ def sample_multinomial(
     size = (*n.shape, *extra, p.shape[-1])
     if _rng is None:
         return torch.empty(size, dtype=kind, device=n.device)
-    chances = p.float().reshape(*n.shape, *([1] * len(extra)), p.shape[-1]).expand(size).reshape(-1, p.shape[-1])
+    chances = (
+        p.float().reshape(*n.shape, *([1] * len(extra)), p.shape[-1]).expand(size).reshape(-1, p.shape[-1])
+    )
     left = n.float().reshape(*n.shape, *([1] * len(extra))).expand(size[:-1]).reshape(-1).contiguous()
     rest = torch.ones_like(left)
     counts = []
@@ -353,5 +365,3 @@ def sample_unique_zipfian(*, range_max: int, shape: Shape | None = None, _rng: G
         result.append(list(seen))
         trials.append(tried)
     return torch.tensor(result, dtype=torch.int64), torch.tensor(trials, dtype=torch.int64)
-
-

@@ -33,7 +33,9 @@ def reduced_axes(rank: int, axis: Any, exclude: bool, name: str) -> tuple[int, .
     return tuple(chosen)
 
 
-def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool, legacy: bool) -> tuple[int, ...]:
+def reduced_shape(
+    shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool, legacy: bool
+) -> tuple[int, ...]:
     """The shape after reducing ``axes``; a legacy result has at least one dimension."""
     if keepdims:
         return tuple(1 if place in axes else size for place, size in enumerate(shape))
@@ -101,7 +103,9 @@ def _mean(data: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
 
 
 def _nansum(data: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    return torch.nansum(data, axes, keepdim=keepdims) if data.is_floating_point() else _sum(data, axes, keepdims)
+    return (
+        torch.nansum(data, axes, keepdim=keepdims) if data.is_floating_point() else _sum(data, axes, keepdims)
+    )
 
 
 def _nanprod(data: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:

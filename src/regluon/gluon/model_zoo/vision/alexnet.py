@@ -46,7 +46,9 @@ class AlexNet(HybridBlock):
         return self.output(self.features(x))
 
 
-def alexnet(pretrained: bool = False, ctx: Any = None, root: Any = None, device: Any = None, **kwargs: Any) -> AlexNet:
+def alexnet(
+    pretrained: bool = False, ctx: Any = None, root: Any = None, device: Any = None, **kwargs: Any
+) -> AlexNet:
     """AlexNet; with ``pretrained`` its parameters are read from ``root``."""
     net = AlexNet(**kwargs)
     if pretrained:

@@ -287,5 +287,9 @@ def _named(version: int, depth: int) -> Callable[..., Any]:
     return build
 
 
-resnet18_v1, resnet34_v1, resnet50_v1, resnet101_v1, resnet152_v1 = (_named(1, depth) for depth in resnet_spec)
-resnet18_v2, resnet34_v2, resnet50_v2, resnet101_v2, resnet152_v2 = (_named(2, depth) for depth in resnet_spec)
+resnet18_v1, resnet34_v1, resnet50_v1, resnet101_v1, resnet152_v1 = (
+    _named(1, depth) for depth in resnet_spec
+)
+resnet18_v2, resnet34_v2, resnet50_v2, resnet101_v2, resnet152_v2 = (
+    _named(2, depth) for depth in resnet_spec
+)
