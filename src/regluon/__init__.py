@@ -1,6 +1,7 @@
 """regluon: Gluon's hybrid imperative and symbolic deep learning on PyTorch kernels.
 
-``import regluon as mx`` and write a network once; run it operator by operator, ``hybridize()`` it into a compiled
+``import regluon as mx`` and write a network once; run it operator by operator, ``hybridize()`` it into a
+compiled
 graph, export it, and load it anywhere MXNet's files go.
 """
 
@@ -10,7 +11,6 @@ from .ops import registry as _registry
 
 _registry.load()
 
-from . import array as _array  # noqa: E402
 from . import (  # noqa: E402
     base,
     context,

@@ -1,4 +1,5 @@
-"""mx.config: settings of the library. ``strict`` (REGLUON_STRICT=1) restores the refusals of the originals."""
+"""mx.config: settings of the library. ``strict`` (REGLUON_STRICT=1) restores the refusals of the
+originals."""
 
 from __future__ import annotations
 

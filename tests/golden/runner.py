@@ -76,7 +76,7 @@ def applies(case: Case, mode: str) -> bool:
     if case.call.get("func", "").endswith("_indices_from"):
         return mode == "program"  # The result depends on the shape alone: the graph has no inputs.
     if case.call.get("func") in ("getitem", "setitem") and any(array.dtype == bool for array in case.inputs):
-        return mode == "program"  # The plan of an index needs shapes, and the shape of a mask's result is data.
+        return mode == "program"  # An index needs shapes; the shape of a mask's result is data.
     return bool(case.inputs) or mode == "program"
 
 

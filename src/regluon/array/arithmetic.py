@@ -1,4 +1,4 @@
-"""The operators of Python (+, -, <, ...) on values, derived from one table for arrays and Symbols of both kinds."""
+"""The operators of Python (+, -, <, ...) on values, from one table for arrays and Symbols of both kinds."""
 
 from __future__ import annotations
 
@@ -68,9 +68,20 @@ BINARY: dict[str, tuple[str, str, str, str, Any]] = {
     ),
 }
 _SYMBOLS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
-    "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
-}  # fmt: skip
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "matmul": "@",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "lshift": "<<",
+    "rshift": ">>",
+}
 _INPLACE = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 UNARY = {
     "neg": ("negative", "_npi_negative"),
@@ -150,7 +161,7 @@ def _binary_method(
 
         def method(self: Any, other: Any) -> Any:
             if state.plain:
-                cls = type(self)
+                cls: Any = type(self)
                 if type(other) is cls:
                     left, right = self._t, other._t
                     if left is not None and right is not None:
@@ -174,7 +185,8 @@ def _binary_method(
 
 def _broadcast_error(left: Any, right: Any, error: RuntimeError) -> MXNetError:
     return MXNetError(
-        f"operands could not be broadcast together with shapes {list(left.shape)} {list(right.shape)}: {error}"
+        f"operands could not be broadcast together with shapes {list(left.shape)} "
+        f"{list(right.shape)}: {error}"
     )
 
 

@@ -11,14 +11,19 @@ __all__ = ["install"]
 
 _ND = (
     "abs arccos arccosh arcsin arcsinh arctan arctanh argmax argmax_channel argmin argsort broadcast_axes "
-    "broadcast_like cbrt ceil clip cos cosh degrees depth_to_space diag dot exp expand_dims expm1 fix flatten flip floor log "
-    "log10 log1p log2 log_sigmoid log_softmax max mean min mish nanprod nansum norm one_hot ones_like pad pick prod "
-    "radians rcbrt reciprocal relu repeat rint round rsqrt shape_array sigmoid sign sin sinh size_array slice "
-    "slice_axis slice_like softmax softmin sort space_to_depth split split_v2 sqrt square squeeze sum swapaxes take "
+    "broadcast_like cbrt ceil clip cos cosh degrees depth_to_space diag dot exp expand_dims expm1 fix "
+    "flatten flip floor log "
+    "log10 log1p log2 log_sigmoid log_softmax max mean min mish nanprod nansum norm one_hot ones_like "
+    "pad pick prod "
+    "radians rcbrt reciprocal relu repeat rint round rsqrt shape_array sigmoid sign sin sinh size_array "
+    "slice "
+    "slice_axis slice_like softmax softmin sort space_to_depth split split_v2 sqrt square squeeze sum "
+    "swapaxes take "
     "tan tanh tile topk trunc zeros_like"
 ).split()
 _NP = (
-    "all any argmax argmin argsort clip cumsum diag diagonal dot expand_dims flatten max mean min nonzero prod repeat "
+    "all any argmax argmin argsort clip cumsum diag diagonal dot expand_dims flatten max mean min "
+    "nonzero prod repeat "
     "round sort squeeze std sum swapaxes take tile trace var abs ravel"
 ).split()
 _RENAMED_NP = {"flatten": "_flatten"}

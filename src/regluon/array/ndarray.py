@@ -1,7 +1,9 @@
 """NDArray and np.ndarray.
 
-``_t`` is the tensor and never requires grad; ``_g`` is the gradient handle inside recorded computations: a leaf
-of a marked array, or the result of a recorded operator. ``_s`` is the trace handle of an array that stands for a
+``_t`` is the tensor and never requires grad; ``_g`` is the gradient handle inside recorded computations: a
+leaf
+of a marked array, or the result of a recorded operator. ``_s`` is the trace handle of an array that stands
+for a
 value of a graph being recorded; then there is no tensor.
 """
 
@@ -27,8 +29,10 @@ from . import arithmetic, indexing, printing
 __all__ = ["NDArray", "from_torch", "ndarray", "waitall"]
 
 _IN_PLACE_TEXT = (
-    "Assigning in-place (+=, -=, x[:]=, ...) to an array that is already in a computational graph, while recording, "
-    "would make its gradients wrong. Write `y = y + x` instead, work on a copy, or do it outside autograd.record()."
+    "Assigning in-place (+=, -=, x[:]=, ...) to an array that is already in a computational graph, "
+    "while recording, "
+    "would make its gradients wrong. Write `y = y + x` instead, work on a copy, or do it outside "
+    "autograd.record()."
 )
 
 
@@ -56,7 +60,8 @@ class NDArray:
             self._t = handle.detach()
         elif handle is not None:
             raise TypeError(
-                f"{type(self).__name__}() wraps a tensor; received {type(handle).__name__}. Use mx.nd.array(...) or "
+                f"{type(self).__name__}() wraps a tensor; received {type(handle).__name__}. Use "
+                f"mx.nd.array(...) or "
                 "mx.np.array(...) to make an array from data"
             )
         if ctx is not None:
@@ -481,7 +486,8 @@ class NDArray:
             )
         if inplace and value._t.dtype is not self._t.dtype and self._kind == "np":
             raise MXNetError(
-                f"an in-place operation cannot change the type of the array from {dtypes.to_name(self._t.dtype)} to "
+                f"an in-place operation cannot change the type of the array from "
+                f"{dtypes.to_name(self._t.dtype)} to "
                 f"{dtypes.to_name(value._t.dtype)}; write y = y + x, or convert one with astype"
             )
         if state.recording and (value._g is not None or self._g is not None):

@@ -1,4 +1,5 @@
-"""The ground floor: errors, data types, devices, configuration, random draws and names. Imports nothing above."""
+"""The ground floor: errors, data types, devices, configuration, random draws and names. Imports nothing
+above."""
 
 from __future__ import annotations
 

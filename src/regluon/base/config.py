@@ -1,4 +1,5 @@
-"""Settings: strictness, the API level, and the NumPy modes. Scopes are per thread; the level is per process."""
+"""Settings: strictness, the API level, and the NumPy modes. Scopes are per thread; the level is per
+process."""
 
 from __future__ import annotations
 

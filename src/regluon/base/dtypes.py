@@ -60,7 +60,8 @@ _KNOWN: dict[Any, torch.dtype] = {
 
 
 def to_torch(dtype: Any) -> torch.dtype:
-    """The torch type of a NumPy type, a name such as ``"float32"``, a Python type, an MXNet code or a torch type.
+    """The torch type of a NumPy type, a name such as ``"float32"``, a Python type, an MXNet code or a
+    torch type.
 
     ``float`` and ``int`` are float64 and int64, as in NumPy and MXNet.
 

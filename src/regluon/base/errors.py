@@ -1,4 +1,5 @@
-"""The exceptions of regluon. Every message says the situation, what was expected, what came, and what to do."""
+"""The exceptions of regluon. Every message says the situation, what was expected, what came, and what to
+do."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Programs: a graph as straight-line Python on tensors, every value freed after its last use.
 
-A program has no state: it may run in many threads at once. `interpret` runs the same nodes one by one for those who
+A program has no state: it may run in many threads at once. `interpret` runs the same nodes one by one for
+those who
 want to look at every value.
 """
 
@@ -105,7 +106,7 @@ class Program:
         )
         if policy:
             scope[function] = _with_policy(node, self.training)
-            keywords = ["_key=key + %d" % node.draw] if definition.uses_rng else []
+            keywords = [f"_key=key + {node.draw}"] if definition.uses_rng else []
             keywords += [f"{k}={source_of(v, self._name)}" for k, v in node.attrs.items() if dims_in(v)]
         else:
             scope[function] = definition.function
@@ -122,7 +123,7 @@ class Program:
             if definition.uses_training:
                 keywords.append(f"_training={self.training}")
             if definition.uses_rng:
-                keywords.append(f"_rng=_generator({', '.join(['key + %d' % node.draw, *tensors])})")
+                keywords.append(f"_rng=_generator({', '.join([f'key + {node.draw}', *tensors])})")
         call = f"{function}({', '.join([*tensors, *keywords])})"
         name = self._names[id(node)]
         count = node.outputs
@@ -209,7 +210,8 @@ def interpret(
     watch: Callable[[Node, list[Tensor], tuple[Tensor, ...]], None] | None = None,
     memory: dict[int, tuple[Tensor, ...]] | None = None,
 ) -> list[Tensor]:
-    """Run a graph node by node. ``values`` maps variables' ids to tensors; ``watch`` sees every node's values.
+    """Run a graph node by node. ``values`` maps variables' ids to tensors; ``watch`` sees every node's
+    values.
 
     ``memory`` keeps results of nodes between calls.
     """

@@ -1,4 +1,5 @@
-"""Block: the base of everything that has parameters and children. HybridBlock and SymbolBlock live beside it."""
+"""Block: the base of everything that has parameters and children. HybridBlock and SymbolBlock live beside
+it."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base import config
 from . import summaries
@@ -21,7 +22,8 @@ __all__ = ["Block", "HybridBlock", "SymbolBlock"]
 class Block:
     """A part of a network: parameters, child blocks, and a ``forward``.
 
-    Blocks and parameters assigned as attributes are registered. Parameter names follow the API level that was in
+    Blocks and parameters assigned as attributes are registered. Parameter names follow the API level that
+    was in
     force when the block was made: prefixes (``dense0_weight``) at level 1, paths (``0.weight``) at level 2.
 
     Parameters
@@ -31,6 +33,11 @@ class Block:
     params : ParameterDict, optional
         Parameters to share.
     """
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Attributes are set by name, past __setattr__."""
 
     def __init__(self, prefix: str | None = None, params: Any = None) -> None:
         attributes = self.__dict__
@@ -59,7 +66,8 @@ class Block:
                 isinstance(existing, Block) and isinstance(value, Block)
             ):
                 raise TypeError(
-                    f"Changing attribute type for {name} from {type(existing)} to {type(value)} is not allowed: "
+                    f"Changing attribute type for {name} from {type(existing)} to {type(value)} is not "
+                    f"allowed: "
                     "delete the attribute first, or use another name"
                 )
         if isinstance(value, Block):
@@ -80,7 +88,8 @@ class Block:
     def _check_initialized(self, name: str) -> None:
         if "_children" not in self.__dict__:
             raise RuntimeError(
-                f"{type(self).__name__}.{name} is assigned before Block.__init__ ran: call super().__init__() first"
+                f"{type(self).__name__}.{name} is assigned before Block.__init__ ran: call "
+                f"super().__init__() first"
             )
 
     def _register_parameter(self, name: str, parameter: Parameter) -> None:
@@ -143,7 +152,8 @@ class Block:
         Parameters
         ----------
         select : str, optional
-            A regular expression; names that it matches at their start are taken. It may use either kind of name.
+            A regular expression; names that it matches at their start are taken. It may use either kind of
+            name.
         """
         self._warn_unregistered()
         result = ParameterDict(self._params.prefix)
@@ -202,7 +212,8 @@ class Block:
             if isinstance(value, (list, tuple, dict)) and not key.startswith("__") and key != "_children":
                 if missing(value):
                     warnings.warn(
-                        f'"{self.name}.{key}" is an unregistered container with Blocks. Their parameters are not '
+                        f'"{self.name}.{key}" is an unregistered container with Blocks. Their '
+                        "parameters are not "
                         f"collected: register them with register_child() or use nn.Sequential",
                         stacklevel=3,
                     )

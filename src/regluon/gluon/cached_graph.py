@@ -1,6 +1,7 @@
 """CachedGraph: the graphs recorded for one hybridized block, their guards, and their compiled programs.
 
-A call is looked up by its exact signature in one dict. On a miss, graphs recorded for other sizes are tried: a graph
+A call is looked up by its exact signature in one dict. On a miss, graphs recorded for other sizes are
+tried: a graph
 serves every size for which its guards hold. Else the block is recorded again.
 """
 
@@ -132,9 +133,11 @@ class CachedGraph:
         structure = flatten(args, flat)
         if state.recording:
             key = (
-                structure, state.training, True,
+                structure,
+                state.training,
+                True,
                 *[(type(a), a._t.dtype, a._t.shape, a._ctx, a._g is not None) for a in flat],
-            )  # fmt: skip
+            )
         else:
             key = (
                 structure,
@@ -196,14 +199,16 @@ class CachedGraph:
         for value in flat:
             if isinstance(value, Symbol):
                 raise TypeError(
-                    f"{self.block.name} was called with arrays and Symbols together; use all arrays or all Symbols"
+                    f"{self.block.name} was called with arrays and Symbols together; use all arrays or "
+                    f"all Symbols"
                 )
 
     def _refuse_in_strict_mode(self, structure: Any, flat: list[Any]) -> None:
         for item in _values_in(structure):
             if isinstance(item, (int, float)) and not isinstance(item, bool):
                 raise ValueError(
-                    "When hybridized, the input of HybridBlock input must be (nested) list of Symbol or NDArray, but "
+                    "When hybridized, the input of HybridBlock input must be (nested) list of Symbol or "
+                    "NDArray, but "
                     f"got {item} of type {type(item)}"
                 )
         if self.last is not None and self.last[0] != structure and self.traces:
@@ -213,7 +218,8 @@ class CachedGraph:
             )
 
     def _promoted(self, structure: Any, flat: list[Any]) -> Any:
-        """A float argument that keeps changing becomes a 0-d input, so that it is not recorded again each time."""
+        """A float argument that keeps changing becomes a 0-d input, so that it is not recorded again each
+        time."""
         values = [v for v in _values_in(structure) if isinstance(v, float)]
         if not values:
             return None
@@ -290,7 +296,8 @@ class CachedGraph:
         if self.traces >= MOST_GRAPHS and not self.warned:
             self.warned = True
             warnings.warn(
-                f"{self.block.name} was recorded more than {MOST_GRAPHS} times: its calls differ in sizes that Python "
+                f"{self.block.name} was recorded more than {MOST_GRAPHS} times: its calls differ in "
+                f"sizes that Python "
                 "code depends on, in attributes, or in argument patterns. The last reason: "
                 f"{self._reason()}. Each recording costs time; net.hybridize(False) runs it op by op",
                 stacklevel=6,
@@ -325,7 +332,8 @@ class CachedGraph:
         signature = self.last or self.block.__dict__.get("_last_signature")
         if signature is None:
             raise RuntimeError(
-                "Please first call block.hybridize() and then run forward with this block at least once before "
+                "Please first call block.hybridize() and then run forward with this block at least once "
+                "before "
                 "calling export."
             )
         structure, specs = _as_signature(signature)
@@ -468,7 +476,8 @@ def _write_back(array: Any, tensor: torch.Tensor) -> None:
     if state.recording and tensor.requires_grad:
         if array._grad is not None:
             raise MXNetError(
-                "the hybridized block writes in-place into an input that has a gradient buffer, while recording. "
+                "the hybridized block writes in-place into an input that has a gradient buffer, while "
+                "recording. "
                 "Write to a copy inside the block"
             )
         array._rebind(tensor)
@@ -705,8 +714,10 @@ def _initialize(block: Any, tracer: Tracer, recorded: Recorded) -> None:
     unknown = [text for text in unknown if text.split(" ", 1)[0] in used]
     if unknown:
         raise RuntimeError(
-            f"{block.name} has parameters with unknown shape: {', '.join(unknown)}. You need to either specify the "
-            f"shape in __init__ or implement {type(block).__name__}.infer_shape to set the parameter shapes based on "
+            f"{block.name} has parameters with unknown shape: {', '.join(unknown)}. You need to either "
+            f"specify the "
+            f"shape in __init__ or implement {type(block).__name__}.infer_shape to set the parameter "
+            f"shapes based on "
             "the first input."
         )
     for node, parameter in recorded.parameters:

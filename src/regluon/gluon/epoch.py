@@ -1,4 +1,4 @@
-"""One counter that moves whenever an attribute of any block is assigned; graphs are checked again when it moved."""
+"""One counter that moves whenever an attribute of any block is assigned; graphs are checked again then."""
 
 from __future__ import annotations
 
@@ -23,12 +23,34 @@ clock = _Clock()
 # Attributes of Block and HybridBlock that a recorded graph does not depend on.
 INTERNAL = frozenset(
     {
-        "_active", "_cached", "_children", "_flags", "_forward_hooks", "_forward_pre_hooks", "_reg_params", "_scope",
-        "_params", "_prefix", "_name", "_level", "_op_hooks", "_ready", "_warned_children", "_last_signature",
-        "_backend", "_backend_options", "_on_value_read", "_partition", "_debug", "_empty_prefix", "_profiler_scope",
-        "_constraints", "_scalar_history", "_hook_count",
+        "_active",
+        "_cached",
+        "_children",
+        "_flags",
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_reg_params",
+        "_scope",
+        "_params",
+        "_prefix",
+        "_name",
+        "_level",
+        "_op_hooks",
+        "_ready",
+        "_warned_children",
+        "_last_signature",
+        "_backend",
+        "_backend_options",
+        "_on_value_read",
+        "_partition",
+        "_debug",
+        "_empty_prefix",
+        "_profiler_scope",
+        "_constraints",
+        "_scalar_history",
+        "_hook_count",
     }
-)  # fmt: skip
+)
 
 
 def _simple(value: Any) -> Any:

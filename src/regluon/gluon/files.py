@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -56,7 +55,8 @@ def load_parameters(
     cast_dtype: bool,
     dtype_source: str,
 ) -> None:
-    """Read parameters from a file; names may be structural, full, without prefix, or with ``arg:`` and ``aux:``.
+    """Read parameters from a file; names may be structural, full, without prefix, or with ``arg:`` and
+    ``aux:``.
 
     Raises
     ------
@@ -70,7 +70,8 @@ def load_parameters(
         if not loaded and not block._collect_with_prefix():
             return
         raise ParameterValueError(
-            f"{filename} holds {len(loaded)} arrays without names; parameters are loaded by name. Save them with "
+            f"{filename} holds {len(loaded)} arrays without names; parameters are loaded by name. Save "
+            f"them with "
             "save_parameters"
         )
     load_dict(block, loaded, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source, str(filename))
@@ -96,14 +97,17 @@ def load_dict(
             if name not in chosen and id(parameter) not in done:
                 raise MissingParameterError(
                     f"Parameter '{name}' is missing in file: {source}, which contains parameters: "
-                    f"{_listed(values)}.{_near(name, values)} Set allow_missing=True to ignore missing parameters."
+                    f"{_listed(values)}.{_near(name, values)} Set allow_missing=True to ignore missing "
+                    f"parameters."
                 )
     extra = [key for key in values if key not in set(chosen.values())]
     extra = [key for key in extra if key not in _names_of_all(block, parameters)]
     if extra and not ignore_extra:
         raise ParameterValueError(
-            f"Parameter '{extra[0]}' loaded from file '{source}' is not present in ParameterDict, which contains "
-            f"parameters {_listed(parameters)}.{_near(extra[0], parameters)} Set ignore_extra=True to ignore. "
+            f"Parameter '{extra[0]}' loaded from file '{source}' is not present in ParameterDict, which "
+            f"contains "
+            f"parameters {_listed(parameters)}.{_near(extra[0], parameters)} Set ignore_extra=True to "
+            f"ignore. "
         )
     for name, key in chosen.items():
         parameters[name]._load_init(values[key], ctx, cast_dtype=cast_dtype, dtype_source=dtype_source)
@@ -147,8 +151,16 @@ def _common_prefix(names: list[str]) -> str:
     """The block prefix that all names share, up to an underscore."""
     if len(names) < 2:
         return ""
-    common = os.path.commonprefix(names)
+    common = _shared_start(names)
     return common[: common.rfind("_") + 1]
+
+
+def _shared_start(names: list[str]) -> str:
+    first, last = min(names), max(names)
+    length = next(
+        (i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first)
+    )
+    return first[:length]
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -191,7 +203,8 @@ def export(block: Any, path: Any, epoch: int, remove_amp_cast: bool, format: str
         arrays[f"{'aux' if id(node) in auxiliary else 'arg'}:{node.name}"] = array
     for text, location in dict.fromkeys(record.frozen):
         warnings.warn(
-            f"export: a size ({text}) was read as a number at {location}: it is a constant in the file, which is right "
+            f"export: a size ({text}) was read as a number at {location}: it is a constant in the file, "
+            f"which is right "
             "for inputs of this size only",
             stacklevel=3,
         )
@@ -247,7 +260,8 @@ def load_block(block: Any, prefix: str) -> None:
 def _compare(own: dict[str, Any], saved: dict[str, Any], where: str) -> None:
     if own["class"] != saved.get("class") or list(own["children"]) != list(saved.get("children", {})):
         raise ParameterValueError(
-            f"the saved model has {saved.get('class')} with children {list(saved.get('children', {}))} at {where}; "
+            f"the saved model has {saved.get('class')} with children {list(saved.get('children', {}))} "
+            f"at {where}; "
             f"this block has {own['class']} with children {list(own['children'])}"
         )
     for name, child in own["children"].items():

@@ -47,7 +47,8 @@ class OptConstraint:
 class HybridBlock(Block):
     """A block that can be hybridized: recorded once as a graph, compiled, and run without Python after that.
 
-    Write ``forward(self, x)`` (2.0 style) or ``hybrid_forward(self, F, x, weight)`` (1.x style). Children must be
+    Write ``forward(self, x)`` (2.0 style) or ``hybrid_forward(self, F, x, weight)`` (1.x style). Children
+    must be
     HybridBlocks too.
     """
 
@@ -75,7 +76,8 @@ class HybridBlock(Block):
         """
         if not isinstance(block, HybridBlock):
             raise ValueError(
-                f"Children of HybridBlock must also be HybridBlock, but {block} has type {type(block)}. If you are "
+                f"Children of HybridBlock must also be HybridBlock, but {block} has type {type(block)}. "
+                f"If you are "
                 "using Sequential, please try HybridSequential instead."
             )
         super().register_child(block, name)
@@ -85,7 +87,8 @@ class HybridBlock(Block):
     def _structure_changed(self, what: str) -> None:
         if self.__dict__.get("_active"):
             warnings.warn(
-                f"{self.name} was hybridized: hybridization is switched off by a change of its structure ({what}). "
+                f"{self.name} was hybridized: hybridization is switched off by a change of its "
+                f"structure ({what}). "
                 "Call hybridize() again",
                 stacklevel=4,
             )
@@ -126,7 +129,8 @@ class HybridBlock(Block):
         active : bool
             Switch on or off.
         partition_if_dynamic : bool
-            Run operators whose output shape depends on data between compiled parts; a string here names a backend,
+            Run operators whose output shape depends on data between compiled parts; a string here names a
+            backend,
             as in 1.9.1.
         static_alloc, static_shape : bool
             Hints that memory and shapes may be planned once; results are the same.
@@ -139,7 +143,8 @@ class HybridBlock(Block):
         clear : bool
             Drop graphs recorded before.
         on_value_read : {"error", "break"}
-            What to do when Python code asks for a value while recording: an error that names the line, or run this
+            What to do when Python code asks for a value while recording: an error that names the line, or
+            run this
             block op by op (its children stay compiled).
 
         Raises
@@ -160,7 +165,8 @@ class HybridBlock(Block):
             backends.get(backend)
         if active and (self._forward_hooks or self._forward_pre_hooks):
             warnings.warn(
-                f'"{self.name}" is being hybridized while still having forward hook/pre-hook. If "{self.name}" is a '
+                f'"{self.name}" is being hybridized while still having forward hook/pre-hook. If '
+                f'"{self.name}" is a '
                 "child of HybridBlock, its parent runs op by op so that the hooks see every call.",
                 stacklevel=2,
             )
@@ -279,7 +285,8 @@ class HybridBlock(Block):
         bound.apply_defaults()
         if bound.kwargs:
             raise TypeError(
-                f"{type(self).__name__}: keyword-only arguments of forward ({', '.join(bound.kwargs)}) cannot be "
+                f"{type(self).__name__}: keyword-only arguments of forward ({', '.join(bound.kwargs)}) "
+                f"cannot be "
                 "passed to a HybridBlock"
             )
         return bound.args
@@ -330,8 +337,10 @@ class HybridBlock(Block):
         if unknown:
             listed = ", ".join(f"{name} ({shape})" for name, shape in unknown.items())
             raise RuntimeError(
-                f"{self.name} has parameters with unknown shape: {listed}. You need to either specify the shape in "
-                f"__init__ or implement {type(self).__name__}.infer_shape to set the parameter shapes based on the "
+                f"{self.name} has parameters with unknown shape: {listed}. You need to either specify "
+                f"the shape in "
+                f"__init__ or implement {type(self).__name__}.infer_shape to set the parameter shapes "
+                f"based on the "
                 "first input."
             )
 
@@ -365,7 +374,8 @@ class HybridBlock(Block):
         return cls.hybrid_forward is not HybridBlock.hybrid_forward and cls.forward is HybridBlock.forward
 
     def forward(self, x: Any, *args: Any) -> Any:
-        """Compute the outputs. Override this, or `hybrid_forward`, which this calls with F and the parameters.
+        """Compute the outputs. Override this, or `hybrid_forward`, which this calls with F and the
+        parameters.
 
         Raises
         ------
@@ -374,7 +384,8 @@ class HybridBlock(Block):
         """
         if type(self).hybrid_forward is HybridBlock.hybrid_forward:
             raise NotImplementedError(
-                f"{type(self).__name__} defines neither forward(self, x, ...) nor hybrid_forward(self, F, x, ...): "
+                f"{type(self).__name__} defines neither forward(self, x, ...) nor hybrid_forward(self, "
+                f"F, x, ...): "
                 "override one of them to say what the block computes"
             )
         symbolic = isinstance(x, Symbol)
@@ -404,7 +415,8 @@ class HybridBlock(Block):
             tracer.symbol_style, tracer.symbol_np = before
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compute the outputs in the 1.x style: ``F`` is ``mx.nd`` or ``mx.sym``, parameters come as keywords."""
+        """Compute the outputs in the 1.x style: ``F`` is ``mx.nd`` or ``mx.sym``, parameters come as
+        keywords."""
         raise NotImplementedError(f"{type(self).__name__} defines no hybrid_forward(self, F, x, ...)")
 
     # Files ----------------------------------------------------------------------

@@ -76,7 +76,8 @@ class L2Loss(Loss):
 
     def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
         loss = F.square(_shaped_like(F, label, pred) - pred)
-        return self._mean(F, _weighted(F, loss, self._weight / 2, sample_weight))
+        half = 0.5 if self._weight is None else self._weight / 2
+        return self._mean(F, _weighted(F, loss, half, sample_weight))
 
 
 class L1Loss(Loss):

@@ -55,7 +55,8 @@ def flatten(value: Any, flat: list[Any]) -> Any:
         return ("dict", *((key, flatten(item, flat)) for key, item in value.items()))
     if isinstance(value, numpy.ndarray):
         raise TypeError(
-            "a hybridized block takes mx.nd or mx.np arrays; received a NumPy array. Convert it with mx.nd.array or "
+            "a hybridized block takes mx.nd or mx.np arrays; received a NumPy array. Convert it with "
+            "mx.nd.array or "
             "mx.np.array"
         )
     if value is None or isinstance(value, (numbers.Number, str, bytes, type, numpy.generic)):

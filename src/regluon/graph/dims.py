@@ -1,6 +1,7 @@
 """Sizes read while tracing. A Dim stands for a size of a traced value and stays symbolic through arithmetic.
 
-When Python needs the number (``range(n)``, ``if n > 3``, ``float(n)``), the number that this trace has is used and
+When Python needs the number (``range(n)``, ``if n > 3``, ``float(n)``), the number that this trace has is
+used and
 the trace notes a guard: the graph is only used for inputs that give the same number.
 """
 

@@ -1,4 +1,5 @@
-"""Shapes and types over a whole graph: forward by the operators' rules, backward where a rule can fill inputs."""
+"""Shapes and types over a whole graph: forward by the operators' rules, backward where a rule can fill
+inputs."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def same_shape(node: Node) -> bool:
 class GraphShapes:
     """Inference over the graph of ``entries``.
 
-    ``given`` maps variable nodes' ids to (shape or None, dtype or None). After `run`, ``specs`` holds the known
+    ``given`` maps variable nodes' ids to (shape or None, dtype or None). After `run`, ``specs`` holds the
+    known
     outputs, and ``shapes`` the partly known ones.
     """
 

@@ -14,7 +14,7 @@ class Entry(NamedTuple):
     """One output of a node."""
 
     node: Node
-    index: int
+    index: int  # type: ignore[assignment]
 
     @property
     def spec(self) -> Spec | None:
@@ -153,7 +153,8 @@ def arguments_of(order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
 def rebuild(
     entries: Sequence[Entry], replace: Callable[[Node, tuple[Entry, ...]], Sequence[Entry] | None]
 ) -> list[Entry]:
-    """A graph with nodes replaced: ``replace(node, new_inputs)`` gives the new outputs, or None to keep the node.
+    """A graph with nodes replaced: ``replace(node, new_inputs)`` gives the new outputs, or None to keep
+    the node.
 
     Nodes whose inputs changed are copied; nothing is changed in place.
     """

@@ -14,7 +14,8 @@ __all__ = ["NDArray", "load", "load_frombuffer", "save", "waitall", *_own]
 
 
 def save(fname, data, format=None):  # type: ignore[no-untyped-def]
-    """Write an array, a list or a dict of arrays to a ``.params`` file (or ``.npz`` with ``format="npz"``)."""
+    """Write an array, a list or a dict of arrays to a ``.params`` file (or ``.npz`` with
+    ``format="npz"``)."""
     from .. import serial
 
     serial.nd_save(fname, data, format)
@@ -34,7 +35,7 @@ def load_frombuffer(buf):  # type: ignore[no-untyped-def]
     return serial.nd_load_frombuffer(buf)
 
 
-from . import random  # noqa: E402
+from . import random as random  # noqa: E402
 
 if TYPE_CHECKING:
 

@@ -23,7 +23,7 @@ pi, e, inf, nan, euler_gamma, newaxis = _onp.pi, _onp.e, _onp.inf, _onp.nan, _on
 PZERO, NZERO, NAN, PINF, NINF = 0.0, -0.0, _onp.nan, _onp.inf, -_onp.inf
 finfo, iinfo, dtype = _onp.finfo, _onp.iinfo, _onp.dtype
 
-from . import random  # noqa: E402
+from . import random as random  # noqa: E402
 
 if TYPE_CHECKING:
 

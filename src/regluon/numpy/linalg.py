@@ -81,5 +81,5 @@ def _of_matrices(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
         for place in sorted(axes):
             result = apply("expand_dims", [result], axis=place)
     else:
-        raise MXNetError(f"norm: order of a matrix is fro, nuc, 1, -1, 2, -2, inf or -inf; received {order!r}")
+        raise MXNetError(f"norm: order of a matrix is fro, nuc, 1, -1, 2, -2, inf, -inf; received {order!r}")
     return result if keepdims else apply("_npi_squeeze", [result], axis=axes)

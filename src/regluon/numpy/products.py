@@ -52,7 +52,8 @@ def outer(a: Any, b: Any) -> Any:
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, out: Any = None) -> Any:
     """The mean over axes, weighted by ``weights``; with ``returned`` also the sum of the weights.
 
-    ``weights`` has the shape of ``a``, or is a vector along the one ``axis``; MXNetError where it fits neither.
+    ``weights`` has the shape of ``a``, or is a vector along the one ``axis``; MXNetError where it fits
+    neither.
     """
     a = as_array(a)
     axes = axes_of(axis)
@@ -66,7 +67,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     if weights.shape != a.shape:
         if axes is None or len(axes) != 1 or weights.shape != (a.shape[axes[0]],):
             raise MXNetError(
-                f"average: weights of shape {weights.shape} do not fit: expected {a.shape}, or a vector along "
+                f"average: weights of shape {weights.shape} do not fit: expected {a.shape}, or a vector "
+                f"along "
                 f"the one axis that is averaged; received axis={axis}"
             )
         weights = weights.reshape([-1 if place == axes[0] % a.ndim else 1 for place in range(a.ndim)])

@@ -71,7 +71,7 @@ def load(file):  # type: ignore[no-untyped-def]
     return serial.np_load(file)
 
 
-from . import random  # noqa: E402
+from . import random as random  # noqa: E402
 
 if TYPE_CHECKING:
 

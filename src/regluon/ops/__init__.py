@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import opdef, registry
+from . import registry
 from .opdef import OpDef, Spec, operator
 from .registry import get
 

@@ -7,10 +7,13 @@ Parameters of the decorated function
   * positional ones are the tensor inputs, with MXNet's names; ``x: Tensor | None = None`` is optional, and
     ``*data: Tensor`` takes any number;
   * keyword-only ones are the attributes; the annotation decides how MXNet's strings are read (`params.py`);
-  * keyword-only ``_training`` (train mode flag) and ``_rng`` (a generator, None on the meta device) are injected.
+  * keyword-only ``_training`` (train mode flag) and ``_rng`` (a generator, None on the meta device) are
+  injected.
 
-``commit=`` belongs to operators with auxiliary inputs: ``commit(aux_tensors, output_tensors, attrs)`` writes the
-new auxiliary values in place. It runs once for each recorded training forward, when that forward is differentiated.
+``commit=`` belongs to operators with auxiliary inputs: ``commit(aux_tensors, output_tensors, attrs)``
+writes the
+new auxiliary values in place. It runs once for each recorded training forward, when that forward is
+differentiated.
 """
 
 from __future__ import annotations
@@ -192,7 +195,8 @@ class OpDef:
         near = difflib.get_close_matches(key, self.parameters, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return MXNetError(
-            f"operator {self.name} has no attribute {key!r}; it takes {', '.join(self.parameters) or 'none'}{hint}"
+            f"operator {self.name} has no attribute {key!r}; it takes "
+            f"{', '.join(self.parameters) or 'none'}{hint}"
         )
 
     def format(self, attrs: dict[str, Any]) -> dict[str, str]:
@@ -212,7 +216,8 @@ class OpDef:
         return self.visible if isinstance(self.visible, int) else self.visible(attrs)
 
     def input_names(self, attrs: dict[str, Any], given: int | None = None) -> list[str]:
-        """The names of the inputs in use with these attributes; ``given`` counts those of a variadic operator."""
+        """The names of the inputs in use with these attributes; ``given`` counts those of a variadic
+        operator."""
         if self.variadic:
             fixed = list(self.inputs[:-1])
             base = self.inputs[-1]
@@ -228,7 +233,8 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def operator(name: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the decorated function as the operator ``name``; see the module's description for the options."""
+    """Register the decorated function as the operator ``name``; see the module's description for the
+    options."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         definition = OpDef(name, function, options)

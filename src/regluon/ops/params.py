@@ -165,11 +165,13 @@ class Parameter:
             result = self.reader(value)
         except (ValueError, TypeError, SyntaxError, KeyError, OverflowError) as error:
             raise MXNetError(
-                f"operator {operator}: the attribute {self.name} expects {self.describe()}; received {value!r}"
+                f"operator {operator}: the attribute {self.name} expects {self.describe()}; received "
+                f"{value!r}"
             ) from error
         if self.choices is not None and result not in self.choices:
             raise MXNetError(
-                f"operator {operator}: the attribute {self.name} expects {self.describe()}; received {value!r}"
+                f"operator {operator}: the attribute {self.name} expects {self.describe()}; received "
+                f"{value!r}"
             )
         return result
 

@@ -32,8 +32,10 @@ __all__ = [
 ]
 
 _NOT_IN_GRAPH = (
-    "Cannot differentiate node because it is not in a computational graph. You need to set is_recording to true or "
-    "use autograd.record() to save computational graphs for backward. If you want to differentiate the same graph "
+    "Cannot differentiate node because it is not in a computational graph. You need to set is_recording "
+    "to true or "
+    "use autograd.record() to save computational graphs for backward. If you want to differentiate the "
+    "same graph "
     "twice, you need to pass retain_graph=True to backward."
 )
 _folding = threading.Lock()
@@ -213,7 +215,8 @@ def _explained(error: RuntimeError) -> Exception:
         return error
     if "modified by an inplace operation" in text:
         return MXNetError(
-            "An array that backward needs was changed in-place (+=, -=, x[:]=, ...) after it was recorded. Call "
+            "An array that backward needs was changed in-place (+=, -=, x[:]=, ...) after it was "
+            "recorded. Call "
             f"backward before changing it, or write to a copy. torch says: {text}"
         )
     if "second time" in text or "already been freed" in text:
@@ -238,7 +241,8 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
     Raises
     ------
     MXNetError
-        If a head is not in a recorded graph, the graph was used up by an earlier backward, or an array that is
+        If a head is not in a recorded graph, the graph was used up by an earlier backward, or an array
+        that is
         needed was changed in place.
     """
     tensors, gradients = _head_tensors(heads, head_grads)
@@ -328,7 +332,8 @@ def grad(
                 reachable = {id(leaf) for leaf in _leaves(tensors)}
             if id(source) not in reachable:
                 raise MXNetError(
-                    f"Cannot differentiate with respect to the {place}-th variable because it is unreachable from "
+                    f"Cannot differentiate with respect to the {place}-th variable because it is "
+                    f"unreachable from "
                     "the outputs."
                 )
             result = torch.zeros_like(source)
@@ -379,7 +384,8 @@ class Function:
     def __call__(self, *inputs: Any) -> Any:
         if getattr(self, "_used", False):
             raise AssertionError(
-                f"Each {type(self).__name__} instance can only be called once; make another instance for another call."
+                f"Each {type(self).__name__} instance can only be called once; make another instance "
+                f"for another call."
             )
         self._used = True
         if state.tracer is not None:

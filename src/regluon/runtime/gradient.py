@@ -1,6 +1,7 @@
 """Recorded operators: MXNet's gradient rules on top of torch's engine.
 
-An array's gradient handle ``_g`` is a torch tensor that may require grad. It usually has the array's own values;
+An array's gradient handle ``_g`` is a torch tensor that may require grad. It usually has the array's own
+values;
 where the array holds integers, it is a float shadow of them.
 """
 
@@ -62,7 +63,8 @@ class _Commit(torch.autograd.Function):
 def zero_link(value: Tensor, sources: Sequence[Tensor]) -> Tensor:
     """``value`` connected to ``sources`` in such a way that they get zero gradients."""
     if not value.is_floating_point():
-        value = torch.zeros(value.shape, dtype=torch.float32, device=value.device)
+        # A mask or an index goes on into products and selections: its shadow has its values.
+        value = value.to(torch.float32)
     return _ZeroLink.apply(value, *sources)  # type: ignore[no-any-return,no-untyped-call]
 
 
@@ -142,7 +144,12 @@ def run_recorded(
         if shadowed:
             plain = run(definition, [None if a is None else a._t for a in arrays], attrs, training, key)
             values: Any = (plain,) if isinstance(plain, Tensor) else tuple(plain)
-            linked = _shadow_outputs(definition, handles, values, attrs, training, key)
+            shadows = _shadow_outputs(definition, handles, values, attrs, training, key)
+            # A float32 shadow may round a large integer: a result that is no shadow has its own values.
+            linked = tuple(
+                through(v, s) if s.requires_grad and v.dtype is s.dtype else s
+                for v, s in zip(values, shadows, strict=True)
+            )
         else:
             linked = tuple(
                 owned(out, handles) for out in kernel_outputs(definition, handles, attrs, training, key)

@@ -1,6 +1,7 @@
 """Public functions made from operator definitions: one maker for nd, sym, np and npx.
 
-A function has the signature of its operator (inputs, then attributes, then ``out`` and ``name``) and takes arrays and
+A function has the signature of its operator (inputs, then attributes, then ``out`` and ``name``) and takes
+arrays and
 Symbols alike.
 """
 
@@ -81,7 +82,8 @@ class _Binder:
             names = self.positional[self.count :]
             if len(args) - self.count > len(names):
                 raise TypeError(
-                    f"{definition.name}() takes at most {len(self.positional)} positional arguments; received {len(args)}"
+                    f"{definition.name}() takes at most {len(self.positional)} positional arguments; "
+                    f"received {len(args)}"
                 )
             attrs.update(zip(names, args[self.count :], strict=False))
         for key, value in kwargs.items():
@@ -152,7 +154,7 @@ def make_function(definition: OpDef, style: str, public: str) -> Callable[..., A
     """The function ``public`` of a namespace of ``style`` nd, sym, np or npx for an operator."""
     binder = _Binder(definition, style)
     class_for = _class_for(style)
-    scalar, rscalar = definition.scalar, definition.rscalar
+    scalar = definition.scalar
 
     def function(*args: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
@@ -221,7 +223,8 @@ def public_places(definition: OpDef) -> Iterable[tuple[str, str]]:
 
 
 def fill_namespace(module: Any, style: str) -> None:
-    """Put the functions of all operators into a module and its submodules, where nothing of that name is there."""
+    """Put the functions of all operators into a module and its submodules, where nothing of that name is
+    there."""
     space = "nd" if style == "sym" else style
     for definition in all_definitions():
         for where, dotted in public_places(definition):

@@ -1,4 +1,5 @@
-"""The samplers of mx.nd.random, mx.sym.random and mx.random: numbers or arrays as parameters, one implementation."""
+"""The samplers of mx.nd.random, mx.sym.random and mx.random: numbers or arrays as parameters, one
+implementation."""
 
 from __future__ import annotations
 
@@ -181,9 +182,20 @@ def legacy_samplers(class_of: Callable[[], Any]) -> dict[str, Callable[..., Any]
         return invoke(get("_npi_bernoulli"), [], attrs, out=out, cls=class_of())
 
     functions = (
-        uniform, normal, randn, poisson, exponential, gamma, binomial, negative_binomial,
-        generalized_negative_binomial, multinomial, shuffle, randint, bernoulli,
-    )  # fmt: skip
+        uniform,
+        normal,
+        randn,
+        poisson,
+        exponential,
+        gamma,
+        binomial,
+        negative_binomial,
+        generalized_negative_binomial,
+        multinomial,
+        shuffle,
+        randint,
+        bernoulli,
+    )
     return {function.__name__: function for function in functions}
 
 

@@ -1,4 +1,5 @@
-"""The mode of a thread: recording for autograd, training, tracing. One object, read on every operator call."""
+"""The mode of a thread: recording for autograd, training, tracing. One object, read on every operator
+call."""
 
 from __future__ import annotations
 

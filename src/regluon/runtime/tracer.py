@@ -1,6 +1,7 @@
 """The tracer: records the operators that a block calls as graph nodes.
 
-One tracer serves both styles. Inputs and parameters are variables; arrays from outside are captured by reference.
+One tracer serves both styles. Inputs and parameters are variables; arrays from outside are captured by
+reference.
 Shapes are known from the call's real inputs; sizes that Python code asks for are noted as guards.
 """
 
@@ -119,7 +120,8 @@ class Tracer:
     on_value_read : {"error", "break"}
         What happens when Python asks for a value.
     evaluate_real : callable, optional
-        Computes real tensors of entries from the call's inputs, for operators whose output shape depends on data.
+        Computes real tensors of entries from the call's inputs, for operators whose output shape depends
+        on data.
     """
 
     def __init__(
@@ -198,7 +200,8 @@ class Tracer:
         if array._s is not None:
             if array._s.tracer is not self:
                 raise MXNetError(
-                    "a value of another recorded block was used here: values made while a block is recorded cannot "
+                    "a value of another recorded block was used here: values made while a block is "
+                    "recorded cannot "
                     "be kept in attributes or globals. Return them instead"
                 )
             return array._s  # type: ignore[no-any-return]
@@ -300,7 +303,8 @@ class Tracer:
             least = min(least, definition.active({**definition.defaults, **attrs}))
         if len(entries) < least or len(entries) > len(definition.inputs):
             raise MXNetError(
-                f"operator {definition.name} takes the inputs {', '.join(definition.inputs)}; received {len(entries)}"
+                f"operator {definition.name} takes the inputs {', '.join(definition.inputs)}; received "
+                f"{len(entries)}"
             )
         return entries
 
@@ -398,8 +402,10 @@ class Tracer:
             spec = entry.spec
         if spec is None:
             raise MXNetError(
-                f"the shape of {entry.node.name} is not known while the block is recorded: a parameter or an input "
-                "before it has unknown sizes. Give the whole shape in __init__ (in_units, in_channels, shape=)"
+                f"the shape of {entry.node.name} is not known while the block is recorded: a parameter "
+                f"or an input "
+                "before it has unknown sizes. Give the whole shape in __init__ (in_units, in_channels, "
+                "shape=)"
             )
         return spec
 
@@ -431,7 +437,8 @@ class Tracer:
         raise ValueReadError(
             f"{what} needs the value of {node.name} while the hybridized block is recorded"
             + (f", at {where}" if where else "")
-            + ". Recorded once, a branch on a value would be wrong for the next input. Use npx.cond, npx.foreach or "
+            + ". Recorded once, a branch on a value would be wrong for the next input. Use npx.cond, "
+            "npx.foreach or "
             "npx.while_loop (F.contrib.cond, ...), leave this block unhybridized, or call "
             'hybridize(on_value_read="break") to run it op by op'
         )

@@ -26,7 +26,7 @@ from .functions import (
 __all__ += ["arange", "eye", "full", "hypot", "linspace", "maximum", "minimum", "ones", "power", "zeros"]
 pow = power
 
-from . import random  # noqa: E402
+from . import random as random  # noqa: E402
 
 if TYPE_CHECKING:
 

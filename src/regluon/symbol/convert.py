@@ -84,7 +84,8 @@ def to_json(
             continue
         if node.op.name == "_CustomFunction":
             raise MXNetError(
-                f"node {node.name} is a custom autograd.Function (recorded at {node.location}): Python code cannot be "
+                f"node {node.name} is a custom autograd.Function (recorded at {node.location}): Python "
+                f"code cannot be "
                 "written to a file. Use operators instead, or leave it out of the exported block"
             )
         ranks = [len(e.node.specs[e.index].shape) if e.node.specs else None for e in node.inputs]

@@ -28,7 +28,8 @@ __all__ = ["Group", "Symbol", "Variable", "fromjson", "load", "load_json", "np_s
 class Symbol:
     """One or several outputs of a graph.
 
-    Made by `var` and by the functions of ``mx.sym``. Inside a block that is being recorded a Symbol also knows its
+    Made by `var` and by the functions of ``mx.sym``. Inside a block that is being recorded a Symbol also
+    knows its
     shape and type, and indexing means what it means for arrays; elsewhere ``symbol[i]`` selects output ``i``.
     """
 
@@ -115,7 +116,8 @@ class Symbol:
         entries = self._list()
         if len(entries) != 1:
             raise MXNetError(
-                f"an operator's input is one output, but {self!r} has {len(entries)}; choose one with symbol[i]"
+                f"an operator's input is one output, but {self!r} has {len(entries)}; choose one with "
+                f"symbol[i]"
             )
         return entries[0]
 
@@ -244,7 +246,8 @@ class Symbol:
             return self._by_name(key)
         if not isinstance(key, int):
             raise TypeError(
-                f"a Symbol is indexed by the number or name of an output; received {key!r}. To index into its value "
+                f"a Symbol is indexed by the number or name of an output; received {key!r}. To index "
+                f"into its value "
                 "use slice, slice_axis or take, or index inside a hybridized block"
             )
         count = len(self._entries)
@@ -373,7 +376,8 @@ class Symbol:
 
         Returns
         -------
-        tuple of three lists, or (None, None, None) when some shape stays unknown (with a warning that names them).
+        tuple of three lists, or (None, None, None) when some shape stays unknown (with a warning that
+        names them).
         """
         return self._infer_shape(False, args, kwargs)
 
@@ -427,7 +431,8 @@ class Symbol:
 
             missing = [n.name for n, s in zip(arguments, lists[0], strict=True) if s is None]
             warnings.warn(
-                f"Cannot decide shape for the following arguments: {', '.join(missing)}. Give their shapes as input",
+                f"Cannot decide shape for the following arguments: {', '.join(missing)}. Give their "
+                f"shapes as input",
                 stacklevel=3,
             )
             return None, None, None

@@ -1,7 +1,9 @@
-"""Record what the layers and losses of an original say and compute: ``repr``, parameters, values and gradients.
+"""Record what the layers and losses of an original say and compute: ``repr``, parameters, values and
+gradients.
 
 Run once with each original's Python: ``python gluon_cases.py ..``; writes gluon_nn.json/.npz and
-gluon_loss.json/.npz, merged by version. Inputs and parameters follow `wave`, so that the tests can repeat them.
+gluon_loss.json/.npz, merged by version. Inputs and parameters follow `wave`, so that the tests can repeat
+them.
 """
 
 import json

@@ -70,7 +70,8 @@ def get_model_file(name: str, root: Any = None) -> str:
         if os.path.exists(path):
             return path
     raise PretrainedFileError(
-        f"the pretrained parameters of {name} are not on this machine: expected the file {file} in the folder "
+        f"the pretrained parameters of {name} are not on this machine: expected the file {file} in the "
+        f"folder "
         f"{folder}. Put it there (set root= or MXNET_HOME for another folder), or use pretrained=False"
     )
 

@@ -315,7 +315,8 @@ class _BatchNorm(HybridBlock):
 class BatchNorm(_BatchNorm):
     """Batch normalization (Ioffe and Szegedy, 2015) over all axes but ``axis``.
 
-    In train mode the batch's statistics normalize; the running ones are updated once for every recorded forward,
+    In train mode the batch's statistics normalize; the running ones are updated once for every recorded
+    forward,
     when it is differentiated.
 
     Parameters
@@ -617,7 +618,8 @@ class HybridLambda(HybridBlock):
     Parameters
     ----------
     function : str or callable
-        The name of an operator, or a function: ``function(F, x, ...)`` in the 1.x style, ``function(x, ...)`` else.
+        The name of an operator, or a function: ``function(F, x, ...)`` in the 1.x style, ``function(x,
+        ...)`` else.
     """
 
     def __init__(self, function: str | Callable[..., Any], prefix: str | None = None) -> None:

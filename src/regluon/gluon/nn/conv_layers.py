@@ -8,11 +8,29 @@ from ..hybrid import HybridBlock
 from .making import add_activation, make_parameter
 
 __all__ = [
-    "AvgPool1D", "AvgPool2D", "AvgPool3D", "Conv1D", "Conv1DTranspose", "Conv2D", "Conv2DTranspose", "Conv3D",
-    "Conv3DTranspose", "GlobalAvgPool1D", "GlobalAvgPool2D", "GlobalAvgPool3D", "GlobalMaxPool1D",
-    "GlobalMaxPool2D", "GlobalMaxPool3D", "MaxPool1D", "MaxPool2D", "MaxPool3D", "PixelShuffle1D", "PixelShuffle2D",
-    "PixelShuffle3D", "ReflectionPad2D",
-]  # fmt: skip
+    "AvgPool1D",
+    "AvgPool2D",
+    "AvgPool3D",
+    "Conv1D",
+    "Conv1DTranspose",
+    "Conv2D",
+    "Conv2DTranspose",
+    "Conv3D",
+    "Conv3DTranspose",
+    "GlobalAvgPool1D",
+    "GlobalAvgPool2D",
+    "GlobalAvgPool3D",
+    "GlobalMaxPool1D",
+    "GlobalMaxPool2D",
+    "GlobalMaxPool3D",
+    "MaxPool1D",
+    "MaxPool2D",
+    "MaxPool3D",
+    "PixelShuffle1D",
+    "PixelShuffle2D",
+    "PixelShuffle3D",
+    "ReflectionPad2D",
+]
 
 _LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
@@ -166,9 +184,19 @@ def _make_conv(rank: int) -> Any:
     ) -> None:
         HybridBlock.__init__(self, prefix=prefix, params=params)
         self._setup(
-            channels, kernel_size, strides, padding, dilation, groups, layout, in_channels, activation, use_bias,
-            weight_initializer, bias_initializer,
-        )  # fmt: skip
+            channels,
+            kernel_size,
+            strides,
+            padding,
+            dilation,
+            groups,
+            layout,
+            in_channels,
+            activation,
+            use_bias,
+            weight_initializer,
+            bias_initializer,
+        )
 
     doc = f"Convolution over {rank} axis(es); see the base class for the parameters."
     return type(f"Conv{rank}D", (_Conv,), _members(__init__, doc, rank, "Convolution"))
@@ -197,9 +225,20 @@ def _make_transpose(rank: int) -> Any:
     ) -> None:
         HybridBlock.__init__(self, prefix=prefix, params=params)
         self._setup(
-            channels, kernel_size, strides, padding, dilation, groups, layout, in_channels, activation, use_bias,
-            weight_initializer, bias_initializer, output_padding,
-        )  # fmt: skip
+            channels,
+            kernel_size,
+            strides,
+            padding,
+            dilation,
+            groups,
+            layout,
+            in_channels,
+            activation,
+            use_bias,
+            weight_initializer,
+            bias_initializer,
+            output_padding,
+        )
 
     doc = f"Transposed convolution over {rank} axis(es); see the base class for the parameters."
     return type(f"Conv{rank}DTranspose", (_Conv,), _members(__init__, doc, rank, "Deconvolution"))
@@ -252,8 +291,8 @@ class _Pooling(HybridBlock):
     def __repr__(self) -> str:
         kwargs = self._kwargs
         return (
-            f"{type(self).__name__}(size={kwargs['kernel']}, stride={kwargs['stride']}, padding={kwargs['pad']}, "
-            f"ceil_mode={kwargs['pooling_convention'] == 'full'}, global_pool={kwargs['global_pool']}, "
+            f"{type(self).__name__}(size={kwargs['kernel']}, stride={kwargs['stride']}, "
+            f"padding={kwargs['pad']}, ceil_mode={kwargs['pooling_convention'] == 'full'}, global_pool={kwargs['global_pool']}, "
             f"pool_type={kwargs['pool_type']}, layout={kwargs['layout']})"
         )
 

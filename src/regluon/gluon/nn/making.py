@@ -9,15 +9,15 @@ from ..parameter import Parameter
 __all__ = ["add_activation", "make_parameter"]
 
 
-def make_parameter(block: Any, name: str, **keywords: Any) -> Parameter:
+def make_parameter(block: Any, name: str, **keywords: Any) -> Any:
     """A parameter of ``block``: named with its prefix at level 1, by its attribute at level 2."""
     if block._level == 1:
-        return block.params.get(name, **keywords)  # type: ignore[no-any-return]
+        return block.params.get(name, **keywords)
     shared = block._params._shared
     if shared:
         for parameter in shared.values():
             if parameter.name.endswith(name):
-                return parameter  # type: ignore[no-any-return]
+                return parameter
     return Parameter(name, **keywords)
 
 

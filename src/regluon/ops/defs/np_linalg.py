@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,11 @@ def _same_type(*tensors: Tensor) -> list[Tensor]:
     for tensor in tensors[1:]:
         dtype = torch.promote_types(dtype, tensor.dtype)
     return [tensor.to(dtype) for tensor in tensors]
+
+
+def _tensordot(a: Tensor, b: Tensor, axes: Any) -> Tensor:
+    a, b = _same_type(a, b)
+    return torch.tensordot(a, b, axes)
 
 
 @operator("_npi_dot", aliases=("_np_dot",), np="dot", amp="low")
@@ -47,13 +54,13 @@ def np_matmul(a: Tensor, b: Tensor) -> Tensor:
 @operator("_npi_tensordot_int_axes", amp="low")
 def tensordot_int_axes(a: Tensor, b: Tensor, *, axes: int) -> Tensor:
     """Sum over the last ``axes`` axes of ``a`` and the first of ``b``."""
-    return torch.tensordot(*_same_type(a, b), axes)
+    return _tensordot(a, b, axes)
 
 
 @operator("_npi_tensordot", amp="low")
 def tensordot(a: Tensor, b: Tensor, *, a_axes_summed: Shape, b_axes_summed: Shape) -> Tensor:
     """Sum over the named axes of both arrays."""
-    return torch.tensordot(*_same_type(a, b), (list(a_axes_summed), list(b_axes_summed)))
+    return _tensordot(a, b, (list(a_axes_summed), list(b_axes_summed)))
 
 
 @operator("_npi_einsum", num_args_key="num_args", amp="low")

@@ -13,6 +13,7 @@ from regluon.base.device import torch_device
 from regluon.base.errors import MXNetError
 from regluon.ops.defs.random import gamma_values
 from regluon.ops.opdef import DType, Floats, Shape, operator
+from regluon.ops.shaping import broadcast_shapes
 
 Generator = torch.Generator | None
 Transform = Callable[..., Tensor]
@@ -68,7 +69,7 @@ def _parameters(
     tensors = [value for value in chosen if isinstance(value, Tensor)]
     device = tensors[0].device if tensors else torch_device(ctx if ctx not in ("", "cpu") else None)
     wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
-    common = torch.broadcast_shapes(*[tuple(tensor.shape) for tensor in tensors]) if tensors else ()
+    common = broadcast_shapes(*[tuple(tensor.shape) for tensor in tensors]) if tensors else ()
     if size is None:
         shape = tuple(common)
     elif appended:

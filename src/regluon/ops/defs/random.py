@@ -295,16 +295,16 @@ def sample_categorical(
         count *= size
     kind = dtype or torch.int32
     lead = tuple(data.shape[:-1])
-    size = (*lead, *extra) or (1,)
+    place = (*lead, *extra) or (1,)
     rows = data.detach().reshape(-1, data.shape[-1])
     if _rng is None:
-        index = torch.zeros(size, dtype=torch.int64, device=data.device)
+        index = torch.zeros(place, dtype=torch.int64, device=data.device)
     else:
-        index = torch.multinomial(rows.float(), count, True, generator=_rng).reshape(size)
+        index = torch.multinomial(rows.float(), count, True, generator=_rng).reshape(place)
     if not get_prob:
         return index.to(kind)
     probability = torch.gather(data.reshape(-1, data.shape[-1]), 1, index.reshape(rows.shape[0], count))
-    return index.to(kind), torch.log(probability.reshape(size).clamp(min=1e-38))
+    return index.to(kind), torch.log(probability.reshape(place).clamp(min=1e-38))
 
 
 @operator(
@@ -322,8 +322,10 @@ def sample_multinomial(
     dtype: DType | None = None,
     _rng: Generator = None,
 ) -> Any:
-    """With one input, as 1.x: indices drawn with the probabilities in its last axis (and with ``get_prob`` their
-    log-probabilities). With two, as 2.0: counts of ``data`` trials over the categories in the last axis of ``p``.
+    """With one input, as 1.x: indices drawn with the probabilities in its last axis (and with ``get_prob``
+    their
+    log-probabilities). With two, as 2.0: counts of ``data`` trials over the categories in the last axis of
+    ``p``.
     """
     if p is None:
         return sample_categorical(data, shape=shape, get_prob=get_prob, dtype=dtype, _rng=_rng)

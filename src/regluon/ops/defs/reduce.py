@@ -1,4 +1,5 @@
-"""Reductions of the 1.x kind: over ``axis`` (or all but those, with ``exclude``); over all axes the result is (1,)."""
+"""Reductions of the 1.x kind: over ``axis`` (or all but those, with ``exclude``); over all axes the result
+is (1,)."""
 
 from __future__ import annotations
 

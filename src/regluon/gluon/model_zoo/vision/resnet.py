@@ -10,13 +10,27 @@ from ...hybrid import HybridBlock
 from ..model_store import get_model_file
 
 __all__ = [
-    "BasicBlockV1", "BasicBlockV2", "BottleneckV1", "BottleneckV2", "ResNetV1", "ResNetV2", "get_resnet",
-    "resnet18_v1", "resnet18_v2", "resnet34_v1", "resnet34_v2", "resnet50_v1", "resnet50_v2", "resnet101_v1",
-    "resnet101_v2", "resnet152_v1", "resnet152_v2",
-]  # fmt: skip
+    "BasicBlockV1",
+    "BasicBlockV2",
+    "BottleneckV1",
+    "BottleneckV2",
+    "ResNetV1",
+    "ResNetV2",
+    "get_resnet",
+    "resnet18_v1",
+    "resnet18_v2",
+    "resnet34_v1",
+    "resnet34_v2",
+    "resnet50_v1",
+    "resnet50_v2",
+    "resnet101_v1",
+    "resnet101_v2",
+    "resnet152_v1",
+    "resnet152_v2",
+]
 
 
-def _conv3x3(channels: int, stride: int, in_channels: int) -> nn.Conv2D:  # type: ignore[valid-type]
+def _conv3x3(channels: int, stride: int, in_channels: int) -> Any:
     return nn.Conv2D(
         channels, kernel_size=3, strides=stride, padding=1, use_bias=False, in_channels=in_channels
     )
@@ -132,18 +146,19 @@ class BottleneckV2(HybridBlock):
 def _check(layers: list[int], channels: list[int]) -> None:
     if len(layers) != len(channels) - 1:
         raise ValueError(
-            f"a ResNet has one more entry in channels than in layers; received {len(channels)} and {len(layers)}"
+            f"a ResNet has one more entry in channels than in layers; received {len(channels)} and "
+            f"{len(layers)}"
         )
 
 
 def _stage(
-    block: type[HybridBlock], layers: int, channels: int, stride: int, index: int, in_channels: int
+    block: Any, layers: int, channels: int, stride: int, index: int, in_channels: int
 ) -> nn.HybridSequential:
     stage = nn.HybridSequential(prefix=f"stage{index}_")
     with stage.name_scope():
-        stage.add(block(channels, stride, channels != in_channels, in_channels=in_channels, prefix=""))  # type: ignore[call-arg,arg-type]
+        stage.add(block(channels, stride, channels != in_channels, in_channels=in_channels, prefix=""))
         for _ in range(layers - 1):
-            stage.add(block(channels, 1, False, in_channels=channels, prefix=""))  # type: ignore[call-arg,arg-type]
+            stage.add(block(channels, 1, False, in_channels=channels, prefix=""))
     return stage
 
 
@@ -164,7 +179,7 @@ class ResNetV1(HybridBlock):
 
     def __init__(
         self,
-        block: type[HybridBlock],
+        block: Any,
         layers: list[int],
         channels: list[int],
         classes: int = 1000,
@@ -201,7 +216,7 @@ class ResNetV2(HybridBlock):
 
     def __init__(
         self,
-        block: type[HybridBlock],
+        block: Any,
         layers: list[int],
         channels: list[int],
         classes: int = 1000,
