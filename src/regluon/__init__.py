@@ -1,8 +1,7 @@
 """regluon: Gluon's hybrid imperative and symbolic deep learning on PyTorch kernels.
 
 ``import regluon as mx`` and write a network once; run it operator by operator, ``hybridize()`` it into a
-compiled
-graph, export it, and load it anywhere MXNet's files go.
+compiled graph, export it, and load it anywhere MXNet's files go.
 """
 
 from __future__ import annotations
@@ -11,16 +10,13 @@ from .ops import registry as _registry
 
 _registry.load()
 
-from . import (  # noqa: E402
-    base,
-    context,
-    error,
-    ndarray,
-    numpy,
-    numpy_extension,
-    ops,
-    symbol,
-)
+# isort: off
+# The classes of arrays and Symbols come before the namespaces, which give them their methods.
+from . import base, context, error, ops, symbol  # noqa: E402
+from . import array as _array  # noqa: E402, F401
+from . import ndarray, numpy, numpy_extension  # noqa: E402
+
+# isort: on
 from . import ndarray as nd  # noqa: E402
 from . import numpy as np  # noqa: E402
 from . import numpy_extension as npx  # noqa: E402
@@ -29,7 +25,7 @@ from . import symbol as sym  # noqa: E402
 ndarray._link()
 symbol._link()
 
-from . import (  # noqa: E402  # noqa: E402
+from . import (  # noqa: E402
     attribute,
     autograd,
     config,

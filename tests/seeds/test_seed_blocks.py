@@ -16,6 +16,7 @@ import pytest
 import seed_blocks
 
 import regluon as mx
+from regluon.gluon.model_zoo import model_store
 
 ROOT = Path(__file__).parents[2]
 # What a text takes for granted before its first block: the second one never imports gluon.
@@ -72,7 +73,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         net = mx.gluon.model_zoo.vision.get_model(name)
         net.initialize(mx.init.Xavier())
         net(mx.np.zeros((1, 3, size, size)))
-        net.save_parameters(str(home / "models" / f"{name}-0a1b2c3d.params"))
+        net.save_parameters(str(home / "models" / f"{name}-{model_store.short_hash(name)}.params"))
     return home
 
 

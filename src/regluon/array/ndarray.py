@@ -509,7 +509,7 @@ class NDArray:
         if keywords:
             raise TypeError(f"reshape got unexpected keyword argument(s) {', '.join(keywords)}")
         target = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        attrs = {"shape": tuple(target)}
+        attrs: dict[str, Any] = {"shape": tuple(target)}
         if reverse:
             attrs["reverse"] = True
         if state.plain and self._t is not None and self._t.is_contiguous():

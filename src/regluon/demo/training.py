@@ -67,7 +67,7 @@ def train(mode: Mode, data: Digits, epochs: int, seed: int) -> Run:
     network = DigitNetwork()
     network.initialize(mx.init.Xavier())
     if mode.flags is not None:
-        network.hybridize(**mode.flags)
+        network.hybridize(active=True, **mode.flags)  # type: ignore[arg-type]
     run = Run(mode, network)
     loader = mx.gluon.data.DataLoader(
         mx.gluon.data.ArrayDataset(data.train_images, data.train_labels), batch_size=BATCH, shuffle=True

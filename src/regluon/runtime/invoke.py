@@ -139,6 +139,7 @@ def _context(arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
 def _run(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any], cls: Any) -> list[Any]:
     context = _context(arrays, attrs)
     key = rng.draw() if definition.uses_rng else None
+    results: Any
     if state.recording:
         results = run_recorded(definition, arrays, attrs, state.training, key)
     else:

@@ -297,42 +297,46 @@ class _Pooling(HybridBlock):
         )
 
 
-def _make_pool(kind: str, rank: int) -> Any:
-    size, zero = ((2,) * rank, 0) if rank > 1 else (2, 0)
-    average = kind == "avg"
+def _make_pool(kind: str, rank: int) -> type[_Pooling]:
+    """A pooling class. Where the layout stands among the arguments differs, as in the originals."""
+    size = (2,) * rank if rank > 1 else 2
+    layouts = _LAYOUTS[rank]
 
-    def init_max(
-        self: Any,
-        pool_size: Any = size,
-        strides: Any = None,
-        padding: Any = zero,
-        layout: str = _LAYOUTS[rank][0],
-        ceil_mode: bool = False,
-        prefix: str | None = None,
-        params: Any = None,
-    ) -> None:
+    def max_layout_first(
+        self: Any, pool_size: Any = size, strides: Any = None, padding: Any = 0, layout: str = layouts[0],
+        ceil_mode: bool = False, prefix: str | None = None, params: Any = None,
+    ) -> None:  # fmt: skip
         HybridBlock.__init__(self, prefix=prefix, params=params)
         self._setup(rank, pool_size, strides, padding, ceil_mode, False, "max", layout)
 
-    def init_avg(
-        self: Any,
-        pool_size: Any = size,
-        strides: Any = None,
-        padding: Any = zero,
-        layout: str = _LAYOUTS[rank][0],
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        prefix: str | None = None,
-        params: Any = None,
-    ) -> None:
+    def max_ceil_first(
+        self: Any, pool_size: Any = size, strides: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        layout: str = layouts[0], prefix: str | None = None, params: Any = None,
+    ) -> None:  # fmt: skip
+        HybridBlock.__init__(self, prefix=prefix, params=params)
+        self._setup(rank, pool_size, strides, padding, ceil_mode, False, "max", layout)
+
+    def average_layout_first(
+        self: Any, pool_size: Any = size, strides: Any = None, padding: Any = 0, layout: str = layouts[0],
+        ceil_mode: bool = False, count_include_pad: bool = True, prefix: str | None = None, params: Any = None,
+    ) -> None:  # fmt: skip
         HybridBlock.__init__(self, prefix=prefix, params=params)
         self._setup(rank, pool_size, strides, padding, ceil_mode, False, "avg", layout, count_include_pad)
 
-    word = "Average" if average else "Maximum"
+    def average_ceil_first(
+        self: Any, pool_size: Any = size, strides: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        layout: str = layouts[0], count_include_pad: bool = True, prefix: str | None = None, params: Any = None,
+    ) -> None:  # fmt: skip
+        HybridBlock.__init__(self, prefix=prefix, params=params)
+        self._setup(rank, pool_size, strides, padding, ceil_mode, False, "avg", layout, count_include_pad)
+
+    if kind == "avg":
+        word, init = "Average", average_layout_first if rank == 1 else average_ceil_first
+    else:
+        word, init = "Maximum", max_ceil_first if rank == 3 else max_layout_first
+    init.__name__ = init.__qualname__ = "__init__"
     doc = f"{word} pooling over {rank} axis(es). ``strides`` is the pool size by default."
-    init = init_avg if average else init_max
-    init.__name__ = "__init__"
-    name = f"{'Avg' if average else 'Max'}Pool{rank}D"
+    name = f"{'Avg' if kind == 'avg' else 'Max'}Pool{rank}D"
     return type(name, (_Pooling,), {"__init__": init, "__doc__": doc, "__module__": __name__})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ def _parameters(
     tensors = [value for value in chosen if isinstance(value, Tensor)]
     device = tensors[0].device if tensors else torch_device(ctx if ctx not in ("", "cpu") else None)
     wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
-    common = broadcast_shapes(*[tuple(tensor.shape) for tensor in tensors]) if tensors else ()
+    common = reduce(broadcast_shapes, [tuple(tensor.shape) for tensor in tensors], ())
     if size is None:
         shape = tuple(common)
     elif appended:
