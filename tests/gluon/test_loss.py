@@ -10,7 +10,6 @@ import numpy
 import pytest
 
 import regluon as mx
-from regluon.gluon import loss
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CASES = json.loads((GOLDEN / "gluon_loss.json").read_text())

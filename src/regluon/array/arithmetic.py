@@ -171,7 +171,7 @@ def _binary_method(
                                 value = torch_function(left, right)
                             except RuntimeError as error:
                                 raise _broadcast_error(left, right, error) from error
-                            result = cls.__new__(cls)
+                            result = cls.__new__(cls)  # type: ignore[call-overload]
                             result._t = value
                             if self._ctx is not None:
                                 result._ctx = self._ctx

@@ -365,9 +365,7 @@ class NDArray:
         """The array in another storage type."""
         if stype == "default":
             return self
-        from ..ndarray import sparse
-
-        return sparse.cast_storage(self, stype)
+        return invoke(get("cast_storage"), (self,), {"stype": stype})
 
     # Gradients ----------------------------------------------------------------------
 

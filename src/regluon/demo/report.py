@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+from rich.box import SIMPLE
 from rich.table import Table
 
 from .training import Run
@@ -19,11 +20,11 @@ ROWS, COLUMNS = 4, 8
 def table_of_times(runs: Sequence[Run]) -> Table:
     """One row for each mode: time of a training epoch, and of a call on one image and on a batch."""
     names = list(runs[0].times())
-    table = Table(title="Median times (speed-up over imperative)")
-    table.add_column("mode")
+    table = Table(title="Median times (speed-up over imperative)", box=SIMPLE, pad_edge=False)
+    table.add_column("mode", no_wrap=True)
     for name in names:
         table.add_column(name, justify="right")
-    table.add_column("held-out accuracy", justify="right")
+    table.add_column("accuracy", justify="right")
     for run in runs:
         cells = []
         for name, seconds in run.times().items():

@@ -35,7 +35,7 @@ class Mode:
 MODES = (
     Mode("imperative", None),
     Mode("hybridized", {}),
-    Mode("static_alloc + static_shape", {"static_alloc": True, "static_shape": True}),
+    Mode("static_alloc+static_shape", {"static_alloc": True, "static_shape": True}),
 )
 
 
@@ -80,7 +80,7 @@ def train(mode: Mode, data: Digits, epochs: int, seed: int) -> Run:
     )
     loss_function = mx.gluon.loss.SoftmaxCrossEntropyLoss()
     shifts = numpy.random.RandomState(seed)
-    with tqdm(total=epochs * len(loader), desc=f"{mode.name:<27}", unit="step", leave=True) as bar:
+    with tqdm(total=epochs * len(loader), desc=f"{mode.name:<27}", unit="step", disable=None) as bar:
         for _ in range(epochs):
             begin = time.perf_counter()
             total = 0.0

@@ -131,6 +131,7 @@ class CachedGraph:
     def __call__(self, args: tuple[Any, ...]) -> Any:
         flat: list[Any] = []
         structure = flatten(args, flat)
+        key: Any
         if state.recording:
             key = (
                 structure,
@@ -145,6 +146,7 @@ class CachedGraph:
                 False,
                 *[(type(a), a._t.dtype, a._t.shape, a._ctx) for a in flat],
             )
+        recorded: Recorded | None
         try:
             recorded = self.exact.get(key)
         except TypeError:
@@ -264,7 +266,7 @@ class CachedGraph:
                 recorded.epoch = clock.now
             if (
                 self.block._flags.get("static_shape")
-                and [tuple(n.specs[0].shape) for n in recorded.inputs] != shapes
+                and [tuple(n.specs[0].shape if n.specs else ()) for n in recorded.inputs] != shapes
             ):
                 continue
             if recorded.holds(shapes):

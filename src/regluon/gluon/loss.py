@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
+from ..runtime.handles import kinds
 from ..symbol import Symbol
 from .hybrid import HybridBlock
 
@@ -33,10 +35,15 @@ def _weighted(F: Any, loss: Any, weight: float | None, sample_weight: Any) -> An
     if sample_weight is not None:
         loss = F.broadcast_mul(loss, sample_weight)
     if weight is not None:
-        if not isinstance(weight, (int, float)):
+        if not isinstance(weight, numbers.Number):
             raise TypeError(f"the weight of a loss is a number; received {weight!r}")
         loss = loss * weight
     return loss
+
+
+def _is_np(value: Any) -> bool:
+    """True for np arrays and their Symbols: some losses reduce otherwise in 2.0 than in 1.x."""
+    return isinstance(value, (kinds.np, kinds.np_symbol))
 
 
 def _shaped_like(F: Any, value: Any, like: Any) -> Any:
@@ -176,6 +183,9 @@ SoftmaxCELoss = SoftmaxCrossEntropyLoss
 class KLDivLoss(Loss):
     """Kullback-Leibler divergence of ``label`` from ``pred``: ``label * (log(label) - pred)``.
 
+    As in the originals, the result is the mean over all axes but ``batch_axis`` for np arrays, and the sum over
+    them for nd arrays.
+
     Parameters
     ----------
     from_logits : bool
@@ -198,9 +208,10 @@ class KLDivLoss(Loss):
 
     def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
         if not self._from_logits:
-            pred = F.log_softmax(pred, self._axis)
+            pred = F.log_softmax(pred, axis=self._axis)
         loss = label * (F.log(label + 1e-12) - pred)
-        return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
+        loss = _weighted(F, loss, self._weight, sample_weight)
+        return self._mean(F, loss) if _is_np(pred) else F.sum(loss, axis=self._batch_axis, exclude=True)
 
 
 class CTCLoss(Loss):
@@ -238,11 +249,11 @@ class CTCLoss(Loss):
             pred = F.swapaxes(pred, dim1=0, dim2=1)
         if self._batch_axis == 1:
             label = F.swapaxes(label, dim1=0, dim2=1)
+        lengths = [array for array in (pred_lengths, label_lengths) if array is not None]
         loss = F.CTCLoss(
             pred,
             label,
-            pred_lengths,
-            label_lengths,
+            *lengths,
             use_data_lengths=pred_lengths is not None,
             use_label_lengths=label_lengths is not None,
             blank_label="last",
@@ -338,7 +349,17 @@ class TripletLoss(Loss):
 
 
 class PoissonNLLLoss(Loss):
-    """Negative log-likelihood of counts under Poisson distributions; one mean over everything."""
+    """Negative log-likelihood of counts under Poisson distributions.
+
+    As in the originals, the result is one value per sample for np arrays, and the mean of all for nd arrays.
+
+    Parameters
+    ----------
+    from_logits : bool
+        Whether ``pred`` holds logarithms of rates; else it holds rates.
+    compute_full : bool
+        Whether Stirling's approximation of ``log(target!)`` is added where the target is above 1.
+    """
 
     def __init__(
         self,
@@ -361,11 +382,15 @@ class PoissonNLLLoss(Loss):
             # Stirling's approximation of log(target!).
             stirling = target * F.log(target) - target + 0.5 * F.log(2 * target * math.pi)
             loss = loss + stirling * (target > 1)
-        return F.mean(_weighted(F, loss, self._weight, sample_weight))
+        loss = _weighted(F, loss, self._weight, sample_weight)
+        return self._mean(F, loss) if _is_np(pred) else F.mean(loss)
 
 
 class CosineEmbeddingLoss(Loss):
-    """``1 - cos`` for label 1, ``max(0, cos - margin)`` for label -1."""
+    """``1 - cos`` for label 1, ``max(0, cos - margin)`` for label -1.
+
+    As in the originals, the result has the shape (batch,) for np arrays, and (batch, 1) for nd arrays.
+    """
 
     def __init__(
         self, weight: float | None = None, batch_axis: int = 0, margin: float = 0, **kwargs: Any
@@ -378,7 +403,8 @@ class CosineEmbeddingLoss(Loss):
         cosine = self._cosine(F, input1, input2)
         label = F.reshape(label, shape=(-1, 1))
         loss = F.where(label == 1, 1.0 - cosine, F.relu(cosine - self._margin))
-        return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
+        loss = _weighted(F, loss, self._weight, sample_weight)
+        return self._mean(F, loss) if _is_np(input1) else loss
 
     @staticmethod
     def _cosine(F: Any, x: Any, y: Any, axis: int = -1) -> Any:
@@ -408,4 +434,4 @@ class SDMLLoss(Loss):
         logits = F.log_softmax(-distances, axis=1)
         gold = F.one_hot(F.arange(0, size), size)
         gold = gold * (1 - self.smoothing_parameter) + (1 - gold) * self.smoothing_parameter / (size - 1)
-        return self.kl_loss(logits, gold) * size
+        return self.kl_loss(logits, gold)

@@ -28,7 +28,7 @@ def _sample(
         if isinstance(value, (kinds.nd, kinds.symbol)):
             arrays.append(value)
             attrs[name] = None
-        elif hasattr(value, "__array__") and getattr(value, "ndim", 0):
+        elif hasattr(value, "__array__") and bool(getattr(value, "ndim", False)):
             from .functions import array
 
             arrays.append(array(value))
@@ -85,9 +85,9 @@ def lognormal(
     out: Any = None,
 ) -> Any:
     """Samples whose logarithm is normal."""
-    from .. import numpy as np
+    import regluon.numpy as np
 
-    result = np.exp(normal(mean, sigma, size, dtype, device, ctx))
+    result = np.exp(normal(mean, sigma, size, dtype, device, ctx))  # type: ignore[misc,attr-defined]
     if out is not None:
         out[...] = result
         return out
@@ -250,12 +250,12 @@ def multinomial(n: int, pvals: Any, size: Any = None, **kwargs: Any) -> Any:
 
 def multivariate_normal(mean: Any, cov: Any, size: Any = None, **kwargs: Any) -> Any:
     """Normal vectors with mean ``mean`` and covariance ``cov``."""
-    from .. import numpy as np
+    import regluon.numpy as np
 
-    factor = np.linalg.cholesky(cov)
+    factor = np.linalg.cholesky(cov)  # type: ignore[misc,attr-defined]
     lead = () if size is None else _sizes(size)
     noise = normal(0.0, 1.0, (*lead, *mean.shape))
-    return mean + np.matmul(factor, np.expand_dims(noise, -1)).squeeze(-1)
+    return mean + np.matmul(factor, np.expand_dims(noise, -1)).squeeze(-1)  # type: ignore[misc,attr-defined]
 
 
 def bernoulli(

@@ -54,7 +54,7 @@ def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: b
     from . import abs as absolute
 
     a, b = as_array(a), as_array(b)
-    near = (absolute(a - b) <= atol + rtol * absolute(b)) & apply("_npi_isfinite", [b])
+    near = (absolute(a - b) <= atol + rtol * absolute(b)) & apply("_npi_isfinite", [b])  # type: ignore[misc,attr-defined]
     near = near | (a == b)
     return near | (apply("_npi_isnan", [a]) & apply("_npi_isnan", [b])) if equal_nan else near
 

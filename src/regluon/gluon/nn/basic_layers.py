@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,6 +32,9 @@ __all__ = [
     "Sequential",
     "SyncBatchNorm",
 ]
+
+
+_sync_keys = itertools.count()
 
 
 class _Container:
@@ -88,18 +92,6 @@ class Sequential(_Container, Block):
     def forward(self, x: Any, *args: Any) -> Any:
         """Run the blocks in order."""
         return self._run(x, args)
-
-    def hybridize(self, active: bool = True, **kwargs: Any) -> None:
-        """Hybridize the children; HybridSequential would make one graph of all of them."""
-        if self._children and all(isinstance(child, HybridBlock) for child in self._children.values()):
-            import warnings
-
-            warnings.warn(
-                f"All children of this Sequential layer '{self.name}' are HybridBlocks. Consider using "
-                "HybridSequential for the best performance.",
-                stacklevel=2,
-            )
-        super().hybridize(active, **kwargs)
 
 
 class HybridSequential(_Container, HybridBlock):
@@ -244,7 +236,7 @@ class _BatchNorm(HybridBlock):
         params: Any = None,
     ) -> None:
         super().__init__(prefix=prefix, params=params)
-        self._kwargs = {
+        self._kwargs: dict[str, Any] = {
             "axis": axis,
             "eps": epsilon,
             "momentum": momentum,
@@ -308,7 +300,7 @@ class _BatchNorm(HybridBlock):
     def __repr__(self) -> str:
         channels = self.gamma.shape[0]
         shown = channels if channels > 0 else (None if self._level == 1 else -1)
-        options = ", ".join(f"{key}={value}" for key, value in self._kwargs.items())
+        options = ", ".join(f"{key}={value!r}" for key, value in self._kwargs.items())
         return f"{type(self).__name__}({options}, in_channels={shown})"
 
 
@@ -395,7 +387,7 @@ class SyncBatchNorm(_BatchNorm):
             "fix_gamma": not scale,
             "use_global_stats": use_global_stats,
             "ndev": num_devices or 1,
-            "key": self.prefix,
+            "key": self.prefix or f"syncbatchnorm{next(_sync_keys)}_",
         }
 
     def hybrid_forward(

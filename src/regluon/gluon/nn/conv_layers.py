@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..hybrid import HybridBlock
 from .making import add_activation, make_parameter
@@ -93,7 +93,7 @@ class _Conv(HybridBlock):
         kernel = _sizes(kernel_size, rank, "kernel_size")
         self._channels = channels
         self._in_channels = in_channels
-        self._kwargs = {
+        self._kwargs: dict[str, Any] = {
             "kernel": kernel,
             "stride": _sizes(strides, rank, "strides"),
             "dilate": _sizes(dilation, rank, "dilation"),
@@ -141,18 +141,19 @@ class _Conv(HybridBlock):
     def __repr__(self) -> str:
         kwargs = self._kwargs
         shape = self.weight.shape
-        place = 1 if self._operator == "Convolution" else 0
-        if kwargs["layout"][1] != "C" and place == 1:
-            place = len(shape) - 1
-        source = shape[place] if shape[place] > 0 else (None if self._level == 1 else -1)
         rank = self._rank
-        text = f"{source} -> {self._channels}, kernel_size={kwargs['kernel']}, stride={kwargs['stride']}"
+        inner = 1 if kwargs["layout"][1] == "C" else rank + 1
+        if self._operator == "Convolution":
+            source, target = shape[inner], self._channels
+        else:
+            source, target = shape[0], shape[inner]
+        if source <= 0:
+            source = None if self._level == 1 else -1
+        text = f"{source} -> {target}, kernel_size={kwargs['kernel']}, stride={kwargs['stride']}"
         if kwargs["pad"] != (0,) * rank:
             text += f", padding={kwargs['pad']}"
         if kwargs["dilate"] != (1,) * rank:
             text += f", dilation={kwargs['dilate']}"
-        if kwargs.get("adj", (0,) * rank) != (0,) * rank:
-            text += f", output_padding={kwargs['adj']}"
         if kwargs["num_group"] != 1:
             text += f", groups={kwargs['num_group']}"
         if self.bias is None:
@@ -255,6 +256,11 @@ Conv1DTranspose, Conv2DTranspose, Conv3DTranspose = (_make_transpose(rank) for r
 class _Pooling(HybridBlock):
     """What all poolings share."""
 
+    if TYPE_CHECKING:
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            """Each pooling made below has a signature of its own."""
+
     def _setup(
         self,
         rank: int,
@@ -330,6 +336,7 @@ def _make_pool(kind: str, rank: int) -> type[_Pooling]:
         HybridBlock.__init__(self, prefix=prefix, params=params)
         self._setup(rank, pool_size, strides, padding, ceil_mode, False, "avg", layout, count_include_pad)
 
+    init: Any
     if kind == "avg":
         word, init = "Average", average_layout_first if rank == 1 else average_ceil_first
     else:

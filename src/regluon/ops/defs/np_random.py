@@ -58,6 +58,7 @@ _TABLE: dict[str, tuple[tuple[str, ...], Transform]] = {
     "powerd": (("a",), lambda rng, a: _uniform(a, rng) ** (1 / a)),
     "gamma": (("shape", "scale"), lambda rng, shape, scale: gamma_values(shape.detach(), rng) * scale),
 }
+_SCALAR: tuple[int, ...] = ()
 _OPTIONAL = {"exponential": 1.0, "rayleigh": 1.0}
 
 
@@ -70,7 +71,7 @@ def _parameters(
     tensors = [value for value in chosen if isinstance(value, Tensor)]
     device = tensors[0].device if tensors else torch_device(ctx if ctx not in ("", "cpu") else None)
     wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
-    common = reduce(broadcast_shapes, [tuple(tensor.shape) for tensor in tensors], ())
+    common = reduce(broadcast_shapes, [tuple(tensor.shape) for tensor in tensors], _SCALAR)
     if size is None:
         shape = tuple(common)
     elif appended:
