@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ def missing(case: Case) -> str | None:
     return None if exists(name) else name
 
 
+@cache
 def exists(name: str) -> bool:
     """Whether an operator name, or a dotted ``mx...`` function name, is there."""
     if not name.startswith("mx."):

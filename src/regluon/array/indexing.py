@@ -173,7 +173,7 @@ def as_value(value: Any, dtype: torch.dtype, device: torch.device) -> Tensor | f
                 f"cannot assign {value!r} of type {type(value).__name__} to elements of an array; "
                 "expected a number, an array or nested lists of numbers"
             ) from None
-    return tensor.detach().to(device=device, dtype=dtype)
+    return tensor.to(device=device, dtype=dtype)
 
 
 def _fitted(value: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -7,7 +7,6 @@ import numbers
 from typing import Any
 
 from ..runtime.handles import kinds
-from ..symbol import Symbol
 from .hybrid import HybridBlock
 
 __all__ = [
@@ -415,7 +414,15 @@ class CosineEmbeddingLoss(Loss):
 
 
 class SDMLLoss(Loss):
-    """Smoothed deep metric learning (Bonadiman et al., 2019) over a batch of pairs."""
+    """Smoothed deep metric learning (Bonadiman et al., 2019).
+
+    Row i of ``x1`` (batch, size) belongs with row i of ``x2``; all other rows serve as its negatives.
+
+    Parameters
+    ----------
+    smoothing_parameter : float
+        Probability mass that is given to the negatives; more for noisy pairs.
+    """
 
     def __init__(
         self, smoothing_parameter: float = 0.3, weight: float | None = 1.0, batch_axis: int = 0, **kwargs: Any
@@ -425,13 +432,12 @@ class SDMLLoss(Loss):
         self.smoothing_parameter = smoothing_parameter
 
     def hybrid_forward(self, F: Any, x1: Any, x2: Any) -> Any:
-        size = x1.shape[0] if not isinstance(x1, Symbol) or x1._s is not None else None
-        if size is None:
-            raise ValueError("SDMLLoss needs the batch size: call it on arrays, or in a hybridized block")
-        size = int(size)
         first, second = F.expand_dims(x1, axis=1), F.expand_dims(x2, axis=0)
-        distances = F.sum(F.square(first - second), axis=2)
-        logits = F.log_softmax(-distances, axis=1)
-        gold = F.one_hot(F.arange(0, size), size)
-        gold = gold * (1 - self.smoothing_parameter) + (1 - gold) * self.smoothing_parameter / (size - 1)
-        return self.kl_loss(logits, gold)
+        logits = F.log_softmax(-F.sum(F.square(F.broadcast_sub(first, second)), axis=2), axis=1)
+        # Row numbers come from the logits: the graph holds for every batch size, on every device.
+        number = F.contrib.arange_like(logits, axis=0)
+        rows, columns = F.reshape(number, shape=(-1, 1)), F.reshape(number, shape=(1, -1))
+        gold = F.broadcast_equal(rows, columns)
+        negatives = F.sum(F.ones_like(rows), axis=0, keepdims=True) - 1
+        smooth = F.broadcast_div((1 - gold) * self.smoothing_parameter, negatives)
+        return self.kl_loss(logits, gold * (1 - self.smoothing_parameter) + smooth)

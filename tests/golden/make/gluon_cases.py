@@ -1,11 +1,12 @@
 """Record what the layers and losses of an original say and compute: ``repr``, parameters, values and
 gradients.
 
-Run once with each original's Python: ``python gluon_cases.py ..``; writes gluon_nn.json/.npz and
-gluon_loss.json/.npz, merged by version. Inputs and parameters follow `wave`, so that the tests can repeat
+Run once with each original's Python: ``python gluon_cases.py ..``; writes gluon_nn.json/.npz,
+gluon_loss.json/.npz and gluon_signatures.json, merged by version. Inputs and parameters follow `wave`, so that the tests can repeat
 them.
 """
 
+import inspect
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ import sys
 import mxnet as mx
 import numpy
 from mxnet.gluon import loss, nn
+from mxnet.gluon.model_zoo import vision
 
 VERSION = mx.__version__
 NEW = VERSION.startswith("2")
@@ -62,6 +64,13 @@ LAYERS = [
     ("nn.Conv2DTranspose(3, 3)", (1, 4, 3, 4)),
     ("nn.Conv2DTranspose(4, 3, 2, 1, 1, groups=2, use_bias=False, activation='relu', in_channels=4)", (1, 4, 3, 4)),
     ("nn.Conv3DTranspose(2, 2, strides=2)", (1, 2, 2, 3, 2)),
+    ("deformable.DeformableConvolution(3)", (1, 2, 4, 5)),
+    (
+        "deformable.DeformableConvolution(4, (3, 2), (1, 2), (1, 0), groups=2, num_deformable_group=2, "
+        "activation='relu', use_bias=False, offset_use_bias=False)",
+        (1, 4, 4, 5),
+    ),
+    ("deformable.ModulatedDeformableConvolution(3, (3, 3), padding=(1, 1))", (1, 2, 4, 5), {"v": "1"}),
     ("nn.MaxPool1D()", (2, 3, 7)),
     ("nn.MaxPool1D(3, 2, 1, ceil_mode=True)", (2, 3, 8)),
     ("nn.MaxPool2D()", X4),
@@ -90,6 +99,11 @@ LAYERS = [
     ("build(nn.HybridSequential(), nn.Dense(3), nn.Dense(2), nn.Dense(1))[1:]", (2, 3)),
     ("build(concurrent(axis=1), nn.Dense(3), contrib.Identity())", (2, 4)),
     ("build(hybrid_concurrent(axis=-1), nn.Dense(3), contrib.Identity())", (2, 4)),
+    ("vision.ResNetV1(vision.BasicBlockV1, [1, 1], [3, 3, 4], classes=2, thumbnail=True)", (1, 2, 6, 6)),
+    ("vision.ResNetV1(vision.BottleneckV1, [2, 1], [4, 8, 12], classes=2)", (1, 2, 12, 12)),
+    ("vision.ResNetV2(vision.BasicBlockV2, [1, 1], [3, 3, 4], classes=2)", (1, 2, 12, 12)),
+    ("vision.ResNetV2(vision.BottleneckV2, [2, 1], [4, 8, 12], classes=2, thumbnail=True)", (1, 2, 6, 6)),
+    ("vision.AlexNet(classes=3)", None),
     ("nn.HybridSequential()", None),
     ("nn.Lambda('relu')", None),
     ("nn.HybridLambda('tanh')", None),
@@ -179,15 +193,17 @@ def build(container, *children):
 
 def scope():
     if NEW:
-        contrib = nn
+        contrib = deformable = nn
         concurrent, hybrid, sync = nn.Concatenate, nn.HybridConcatenate, nn.SyncBatchNorm
     else:
+        from mxnet.gluon.contrib import cnn as deformable
         from mxnet.gluon.contrib import nn as contrib
 
         concurrent, hybrid, sync = contrib.Concurrent, contrib.HybridConcurrent, contrib.SyncBatchNorm
     return {
         "nn": nn, "contrib": contrib, "build": build, "named": named, "concurrent": concurrent,
-        "hybrid_concurrent": hybrid, "sync_batch_norm": sync,
+        "hybrid_concurrent": hybrid, "sync_batch_norm": sync, "vision": vision,
+        "deformable": deformable,
     }  # fmt: skip
 
 
@@ -258,18 +274,40 @@ def loss_case(expression, inputs, arrays, key):
     return {"repr": repr(function)}
 
 
+def signatures():
+    """Arguments of every class and function, with the repr of their defaults."""
+    found = {}
+    places = {"nn": nn, "loss": loss, "vision": vision}
+    if not NEW:
+        places.update(contrib=scope()["contrib"], deformable=scope()["deformable"])
+    for label, module in places.items():
+        for name in sorted(vars(module)):
+            value = getattr(module, name)
+            if name.startswith("_") or not callable(value) or not value.__module__.startswith("mxnet.gluon"):
+                continue
+            signature = inspect.signature(value.__init__ if isinstance(value, type) else value)
+            found[f"{label}.{name}"] = [
+                [item.name, str(item.kind), None if item.default is item.empty else repr(item.default)]
+                for item in signature.parameters.values()
+                if item.name != "self"
+            ]
+    return found
+
+
 def merge(stem, cases, arrays):
     known, old = {}, {}
     if os.path.exists(stem + ".json"):
         with open(stem + ".json") as file:
             known = json.load(file)
+    if arrays is not None and os.path.exists(stem + ".npz"):
         with numpy.load(stem + ".npz") as file:
             old = {name: file[name] for name in file.files if not name.startswith(VERSION + "/")}
     known[VERSION] = cases
     with open(stem + ".json", "w") as file:
         json.dump(known, file, separators=(",", ":"))
         file.write("\n")
-    numpy.savez_compressed(stem + ".npz", **old, **arrays)
+    if arrays is not None:
+        numpy.savez_compressed(stem + ".npz", **old, **arrays)
 
 
 def main(folder):
@@ -306,6 +344,7 @@ def main(folder):
             if item is not None:
                 arrays[f"{VERSION}/{number}/input{phase}"] = made(*item, phase)
     merge(os.path.join(folder, "gluon_loss"), cases, arrays)
+    merge(os.path.join(folder, "gluon_signatures"), signatures(), None)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,24 @@ from typing import Any
 
 from ...base.errors import MXNetError
 
-__all__ = ["get_model_file", "purge", "short_hash"]
+__all__ = ["get_model_file", "load_pretrained", "purge", "short_hash"]
 
 # The first 8 digits of the sha1 of the originals' parameter files.
 _HASHES = {
     "alexnet": "44335d1f",
+    "densenet121": "f27dbf2d",
+    "densenet161": "b6c8a957",
+    "densenet169": "2603f878",
+    "densenet201": "1cdbc116",
+    "inceptionv3": "ed47ec45",
+    "mobilenet0.25": "9f83e440",
+    "mobilenet0.5": "8e9d539c",
+    "mobilenet0.75": "529b2c7f",
+    "mobilenet1.0": "6b8c5106",
+    "mobilenetv2_0.25": "ae8f9392",
+    "mobilenetv2_0.5": "aabd26cd",
+    "mobilenetv2_0.75": "e2be7b72",
+    "mobilenetv2_1.0": "36da4ff1",
     "resnet18_v1": "a0666292",
     "resnet34_v1": "48216ba9",
     "resnet50_v1": "0aee57f9",
@@ -22,6 +35,16 @@ _HASHES = {
     "resnet50_v2": "ecdde353",
     "resnet101_v2": "18e93e4f",
     "resnet152_v2": "f2695542",
+    "squeezenet1.0": "264ba497",
+    "squeezenet1.1": "33ba0f93",
+    "vgg11": "dd221b16",
+    "vgg11_bn": "ee79a809",
+    "vgg13": "6bc5de58",
+    "vgg13_bn": "7d97a06c",
+    "vgg16": "e660d456",
+    "vgg16_bn": "7f01cf05",
+    "vgg19": "ad2f660d",
+    "vgg19_bn": "f360b758",
 }
 
 
@@ -74,6 +97,11 @@ def get_model_file(name: str, root: Any = None) -> str:
         f"folder "
         f"{folder}. Put it there (set root= or MXNET_HOME for another folder), or use pretrained=False"
     )
+
+
+def load_pretrained(net: Any, name: str, root: Any, ctx: Any) -> None:
+    """Read the pretrained parameters of a model into a network, on a context or list of contexts."""
+    net.load_parameters(get_model_file(name, root), ctx=ctx)
 
 
 def purge(root: Any = None) -> None:

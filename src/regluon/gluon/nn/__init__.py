@@ -47,6 +47,7 @@ from .conv_layers import (
     PixelShuffle3D,
     ReflectionPad2D,
 )
+from .deformable import DeformableConvolution, ModulatedDeformableConvolution
 
 __all__ = [
     "ELU",
@@ -66,6 +67,7 @@ __all__ = [
     "Conv2DTranspose",
     "Conv3D",
     "Conv3DTranspose",
+    "DeformableConvolution",
     "Dense",
     "Dropout",
     "Embedding",
@@ -89,6 +91,7 @@ __all__ = [
     "MaxPool1D",
     "MaxPool2D",
     "MaxPool3D",
+    "ModulatedDeformableConvolution",
     "PReLU",
     "PixelShuffle1D",
     "PixelShuffle2D",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -235,3 +236,52 @@ def khatri_rao(*args: Tensor) -> Tensor:
     for factor in args[1:]:
         result = (result.unsqueeze(1) * factor.unsqueeze(0)).reshape(-1, result.shape[1])
     return result
+
+
+def _triangle(size: int, offset: int, lower: bool, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Rows and columns of a triangle of square matrices, in the order in which its elements are packed.
+
+    An offset other than 0 decides the side itself. The lower triangle is read row by row and the upper one
+    column by column, so that both are the same vector for a symmetric matrix.
+    """
+    if offset > 0 or (offset == 0 and not lower):
+        columns, rows = torch.tril_indices(size, size, -offset, device=device)
+    else:
+        rows, columns = torch.tril_indices(size, size, offset, device=device)
+    return rows, columns
+
+
+@operator("_linalg_extracttrian", aliases=("linalg_extracttrian",))
+def extracttrian(A: Tensor, *, offset: int = 0, lower: bool = True) -> Tensor:
+    """The elements of a triangle of the matrices, as vectors.
+
+    A positive ``offset`` starts at that diagonal above the main one and goes up, a negative one goes down.
+    Raises MXNetError for matrices that are not square, and for a diagonal that they do not have.
+    """
+    size = A.shape[-1] if A.dim() > 1 else 0
+    if A.dim() < 2 or A.shape[-2] != size:
+        raise MXNetError(f"linalg_extracttrian: expected square matrices, received shape {tuple(A.shape)}")
+    if abs(offset) >= size:
+        raise MXNetError(f"linalg_extracttrian: a {size}x{size} matrix has no diagonal {offset}")
+    rows, columns = _triangle(size, offset, lower, A.device)
+    return A[..., rows, columns]
+
+
+@operator("_linalg_maketrian", aliases=("linalg_maketrian",))
+def maketrian(A: Tensor, *, offset: int = 0, lower: bool = True) -> Tensor:
+    """Triangular matrices from vectors of their elements: the inverse of ``linalg_extracttrian``.
+
+    Raises MXNetError for vectors whose length is not 1, 3, 6, 10, ...: the size of a triangle.
+    """
+    length = A.shape[-1] if A.dim() else 0
+    side = (math.isqrt(8 * length + 1) - 1) // 2
+    if length == 0 or side * (side + 1) // 2 != length:
+        raise MXNetError(
+            f"linalg_maketrian: a triangle has 1, 3, 6, 10, ... elements; received {length} on the last axis "
+            f"of shape {tuple(A.shape)}"
+        )
+    size = side + abs(offset)
+    rows, columns = _triangle(size, offset, lower, A.device)
+    flat = A.new_zeros((*A.shape[:-1], size * size))
+    places = (rows * size + columns).expand(A.shape)
+    return flat.scatter(-1, places, A).reshape(*A.shape[:-1], size, size)

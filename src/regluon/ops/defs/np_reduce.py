@@ -153,7 +153,7 @@ def _spread(a: Tensor, axis: Any, dtype: Any, keepdims: bool, ddof: int, root: b
     return (torch.sqrt(result) if root else result).to(kind)
 
 
-@operator("_npi_std", np="std", infer=_infer, amp="float32")
+@operator("_npi_std", np="std", infer=_infer, amp="float32", renamed={"correction": "ddof"})
 def np_std(
     a: Tensor, *, axis: Shape | None = None, dtype: DType | None = None, ddof: int = 0, keepdims: bool = False
 ) -> Tensor:
@@ -161,7 +161,7 @@ def np_std(
     return _spread(a, axis, dtype, keepdims, ddof, True)
 
 
-@operator("_npi_var", np="var", infer=_infer, amp="float32")
+@operator("_npi_var", np="var", infer=_infer, amp="float32", renamed={"correction": "ddof"})
 def np_var(
     a: Tensor, *, axis: Shape | None = None, dtype: DType | None = None, ddof: int = 0, keepdims: bool = False
 ) -> Tensor:
@@ -232,5 +232,49 @@ def np_percentile(
 def np_bincount(
     data: Tensor, weights: Tensor | None = None, *, minlength: int = 0, has_weights: bool = False
 ) -> Tensor:
-    """How often each number of a vector occurs (or the sum of its weights)."""
-    return torch.bincount(data.to(torch.int64), weights if has_weights else None, minlength)
+    """How often each number of a vector occurs, in the vector's type, or the sum of its weights, in theirs.
+
+    Raises MXNetError for anything but a vector of non-negative integers with as many weights.
+    """
+    if data.dim() != 1 or data.is_floating_point():
+        raise MXNetError(
+            "bincount: expected a vector of integers, received "
+            f"{data.dim()} dimension(s) of {str(data.dtype)[6:]}; convert it with astype('int64')"
+        )
+    if data.numel() and int(data.min()) < 0:
+        raise MXNetError(f"bincount: expected no negative numbers, received {int(data.min())}")
+    if not has_weights or weights is None:
+        return torch.bincount(data.to(torch.int64), None, minlength).to(data.dtype)
+    if weights.shape != data.shape:
+        raise MXNetError(
+            f"bincount: expected {data.shape[0]} weights, received an array of shape {tuple(weights.shape)}"
+        )
+    return torch.bincount(data.to(torch.int64), weights, minlength).to(weights.dtype)
+
+
+@operator(
+    "_npi_ediff1d", active=lambda attrs: 1 + int(attrs["to_begin_arr_given"]) + int(attrs["to_end_arr_given"])
+)
+def ediff1d(
+    input1: Tensor,
+    input2: Tensor | None = None,
+    input3: Tensor | None = None,
+    *,
+    to_begin_arr_given: bool = False,
+    to_end_arr_given: bool = False,
+    to_begin_scalar: float | None = None,
+    to_end_scalar: float | None = None,
+) -> Tensor:
+    """The differences of neighbours in the flattened array, between something to begin and to end with.
+
+    The arrays to begin and to end with are the further inputs, in this order, if they are given.
+    """
+    flat = input1.reshape(-1)
+    begin = input2 if to_begin_arr_given else _single(flat, to_begin_scalar)
+    end = (input3 if to_begin_arr_given else input2) if to_end_arr_given else _single(flat, to_end_scalar)
+    parts = [part.reshape(-1).to(flat.dtype) for part in (begin, torch.diff(flat), end) if part is not None]
+    return torch.cat(parts)
+
+
+def _single(data: Tensor, value: float | None) -> Tensor | None:
+    return None if value is None else torch.full((1,), value, dtype=data.dtype, device=data.device)

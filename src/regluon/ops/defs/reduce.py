@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regluon.base.errors import MXNetError
-from regluon.ops.opdef import DType, Shape, Spec, operator
+from regluon.ops.opdef import DType, Floats, Shape, Spec, operator
 
 __all__ = ["reduced_axes", "reduced_shape"]
 
@@ -140,7 +140,14 @@ _define("min", lambda d, a, k: extreme(d, a, k, False), "Minimum over axes.", ("
 _define("_square_sum", lambda d, a, k: _sum(d * d, a, k), "Sum of squares over axes.")
 
 
-@operator("norm", aliases=("_npx_norm", "_sparse_norm"), npx="norm", amp="float32")
+def _infer_norm(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
+    shape, dtype = tuple(specs[0].shape), specs[0].dtype
+    axes = reduced_axes(len(shape), attrs["axis"], False, "norm")
+    found = dtype if dtype.is_floating_point else torch.float32
+    return [Spec(reduced_shape(shape, axes, attrs["keepdims"], True), attrs["out_dtype"] or found)]
+
+
+@operator("norm", aliases=("_npx_norm", "_sparse_norm"), npx="norm", amp="float32", infer=_infer_norm)
 def norm(
     data: Tensor,
     *,
@@ -238,3 +245,46 @@ def cumsum(a: Tensor, *, axis: int | None = None, dtype: DType | None = None) ->
     if axis is None:
         return torch.cumsum(a.reshape(-1), 0, dtype=kind)
     return torch.cumsum(a, axis, dtype=kind)
+
+
+@operator("multi_sum_sq", num_args_key="num_arrays", gradient="zero")
+def multi_sum_sq(*data: Tensor, num_arrays: int, scale: float = 1.0) -> Tensor:
+    """The sum of squares of each array, of its elements times ``scale``, as one float32 vector."""
+    return torch.stack([(array.to(torch.float32) * scale).square().sum() for array in data])
+
+
+@operator(
+    "_histogram",
+    aliases=("_npi_histogram",),
+    outputs=2,
+    gradient="zero",
+    active=lambda attrs: 1 if attrs["bin_cnt"] is not None else 2,
+)
+def histogram(
+    data: Tensor, bins: Tensor | None = None, *, bin_cnt: int | None = None, range: Floats | None = None
+) -> tuple[Tensor, Tensor]:
+    """How many elements lie in each bin, as int64, and the edges of the bins.
+
+    The edges are ``bins``, or ``bin_cnt`` bins of one width over ``range``. A bin holds its left edge and not
+    its right one; the last bin holds both. Raises MXNetError where neither is given in full.
+    """
+    if bin_cnt is not None:
+        if bin_cnt < 1 or range is None or len(range) != 2 or not range[0] < range[1]:
+            raise MXNetError(
+                "histogram: bin_cnt needs at least 1 bin and a range (low, high) with low < high; received "
+                f"bin_cnt={bin_cnt}, range={range}"
+            )
+        edges = torch.linspace(*range, bin_cnt + 1, dtype=torch.float64, device=data.device)
+    elif bins is not None and bins.dim() == 1 and bins.shape[0] > 1:
+        edges = bins.to(torch.float64)
+    else:
+        raise MXNetError("histogram: give bins, a vector of at least 2 edges, or bin_cnt and range")
+    values = data.reshape(-1).to(torch.float64)
+    count = edges.shape[0] - 1
+    places = torch.searchsorted(edges, values, right=True) - 1
+    places = torch.where(values == edges[-1], count - 1, places)
+    # What lies outside is counted in one more bin, which is dropped.
+    places = torch.where((places < 0) | (places >= count), count, places)
+    counts = torch.zeros(count + 1, dtype=torch.int64, device=data.device)
+    counts = counts.scatter_add(0, places, torch.ones_like(places))[:count]
+    return counts, bins.clone() if bins is not None and bin_cnt is None else edges.to(data.dtype)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ... import nn
 from ...hybrid import HybridBlock
-from ..model_store import get_model_file
+from ..model_store import load_pretrained
 
 __all__ = ["AlexNet", "alexnet"]
 
@@ -52,5 +52,5 @@ def alexnet(
     """AlexNet; with ``pretrained`` its parameters are read from ``root``."""
     net = AlexNet(**kwargs)
     if pretrained:
-        net.load_parameters(get_model_file("alexnet", root), ctx=ctx if ctx is not None else device)
+        load_pretrained(net, "alexnet", root, ctx if ctx is not None else device)
     return net

@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import nn
 from ...hybrid import HybridBlock
-from ..model_store import get_model_file
+from ..model_store import load_pretrained
 
 __all__ = [
     "BasicBlockV1",
@@ -288,8 +288,7 @@ def get_resnet(
         resnet_block_versions[version - 1][kind], layers, channels, **kwargs
     )
     if pretrained:
-        path = get_model_file(f"resnet{num_layers}_v{version}", root)
-        net.load_parameters(path, ctx=ctx if ctx is not None else device)
+        load_pretrained(net, f"resnet{num_layers}_v{version}", root, ctx if ctx is not None else device)
     return net
 
 
