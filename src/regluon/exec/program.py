@@ -26,8 +26,8 @@ __all__ = ["Program", "interpret"]
 _NUMBER = itertools.count()
 
 
-def _generator(key: int, *tensors: Any) -> torch.Generator:
-    device = next((t.device for t in tensors if t is not None), torch.device("cpu"))
+def _generator(key: int, ctx: str, *tensors: Any) -> torch.Generator:
+    device = next((t.device for t in tensors if t is not None), None) or torch_device(ctx or None)
     return rng.generator(key, device)
 
 
@@ -123,7 +123,7 @@ class Program:
             if definition.uses_training:
                 keywords.append(f"_training={self.training}")
             if definition.uses_rng:
-                keywords.append(f"_rng=_generator({', '.join([f'key + {node.draw}', *tensors])})")
+                keywords.append(f"_rng=_generator({', '.join([f'key + {node.draw}', repr(node.attrs.get('ctx') or ''), *tensors])})")
         call = f"{function}({', '.join([*tensors, *keywords])})"
         name = self._names[id(node)]
         count = node.outputs

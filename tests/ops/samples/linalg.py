@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import Sample
-from .references import integers, spread
+from .references import spread
 
 M = spread(-1.0, 1.0, (3, 4), seed=41)
 N = spread(-1.0, 1.0, (4, 2), seed=42)

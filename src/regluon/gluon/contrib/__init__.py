@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import nn
+from . import cnn, nn
 
-__all__ = ["nn"]
+__all__ = ["cnn", "nn"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from regluon.base.device import torch_device
 from regluon.base.errors import MXNetError
-from regluon.ops.defs.random import gamma_values
+from regluon.ops.defs.random import floating, gamma_values, multinomial_counts, open_uniform, wide
 from regluon.ops.opdef import DType, Floats, Shape, operator
 from regluon.ops.shaping import broadcast_shapes
 
@@ -21,21 +22,28 @@ Transform = Callable[..., Tensor]
 
 
 def _uniform(like: Tensor, rng: Generator) -> Tensor:
-    tiny = torch.finfo(like.dtype).tiny
-    return torch.rand(like.shape, dtype=like.dtype, device=like.device, generator=rng).clamp_(min=tiny)
+    return torch.rand(like.shape, dtype=like.dtype, device=like.device, generator=rng)
+
+
+def _open_uniform(like: Tensor, rng: Generator) -> Tensor:
+    return open_uniform(like.shape, like.dtype, like.device, rng)
 
 
 def _normal(like: Tensor, rng: Generator) -> Tensor:
     return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=rng)
 
 
+def _exponential(like: Tensor, rng: Generator) -> Tensor:
+    return -torch.log(_open_uniform(like, rng))
+
+
 def _laplace(like: Tensor, rng: Generator) -> Tensor:
-    u = _uniform(like, rng) - 0.5
-    return -torch.sign(u) * torch.log1p((-2 * u.abs()).clamp(min=-1 + 1e-7))
+    u = _open_uniform(like, rng) - 0.5
+    return -torch.sign(u) * torch.log1p(-2 * u.abs())
 
 
 def _logistic(like: Tensor, rng: Generator) -> Tensor:
-    u = _uniform(like, rng).clamp(max=1 - 1e-7)
+    u = _open_uniform(like, rng)
     return torch.log(u) - torch.log1p(-u)
 
 
@@ -46,20 +54,34 @@ _TABLE: dict[str, tuple[tuple[str, ...], Transform]] = {
     "normal": (("loc", "scale"), lambda rng, loc, scale: loc + scale * _normal(loc, rng)),
     "normal_n": (("loc", "scale"), lambda rng, loc, scale: loc + scale * _normal(loc, rng)),
     "laplace": (("loc", "scale"), lambda rng, loc, scale: loc + scale * _laplace(loc, rng)),
-    "gumbel": (
-        ("loc", "scale"),
-        lambda rng, loc, scale: loc - scale * torch.log(-torch.log(_uniform(loc, rng))),
-    ),
+    "gumbel": (("loc", "scale"), lambda rng, loc, scale: loc - scale * torch.log(_exponential(loc, rng))),
     "logistic": (("loc", "scale"), lambda rng, loc, scale: loc + scale * _logistic(loc, rng)),
-    "exponential": (("scale",), lambda rng, scale: -scale * torch.log(_uniform(scale, rng))),
-    "rayleigh": (("scale",), lambda rng, scale: scale * torch.sqrt(-2 * torch.log(_uniform(scale, rng)))),
-    "weibull": (("a",), lambda rng, a: (-torch.log(_uniform(a, rng))) ** (1 / a)),
-    "pareto": (("a",), lambda rng, a: _uniform(a, rng) ** (-1 / a) - 1),
-    "powerd": (("a",), lambda rng, a: _uniform(a, rng) ** (1 / a)),
-    "gamma": (("shape", "scale"), lambda rng, shape, scale: gamma_values(shape.detach(), rng) * scale),
+    "exponential": (("scale",), lambda rng, scale: scale * _exponential(scale, rng)),
+    "rayleigh": (("scale",), lambda rng, scale: scale * torch.sqrt(2 * _exponential(scale, rng))),
+    "weibull": (("a",), lambda rng, a: _exponential(a, rng) ** (1 / a)),
+    "pareto": (("a",), lambda rng, a: torch.expm1(_exponential(a, rng) / a)),
+    "powerd": (("a",), lambda rng, a: torch.exp(-_exponential(a, rng) / a)),
+    "gamma": (("shape", "scale"), lambda rng, shape, scale: gamma_values(shape.contiguous(), rng) * scale),
 }
+# The originals give these no gradient.
+_WITHOUT_GRADIENT = ("uniform", "uniform_n", "laplace", "powerd")
+# What numbers must satisfy. Arrays are not looked at: that would wait for the device.
+_NOT_NEGATIVE = ("normal", "normal_n", "gumbel", "logistic", "exponential", "rayleigh")
+_POSITIVE = {"weibull": ("a",), "pareto": ("a",), "powerd": ("a",), "gamma": ("shape", "scale")}
 _SCALAR: tuple[int, ...] = ()
 _OPTIONAL = {"exponential": 1.0, "rayleigh": 1.0}
+
+
+def _check(name: str, values: dict[str, float | None]) -> None:
+    """Refuse numbers that the distribution does not have."""
+    positive = _POSITIVE.get(name, ())
+    for key, value in values.items():
+        if value is None:
+            continue
+        if key in positive and not value > 0:
+            raise ValueError(f"random.{name.removesuffix('d')}: {key} must be positive; received {value}")
+        if key == "scale" and name in _NOT_NEGATIVE and value < 0:
+            raise ValueError(f"random.{name}: scale must not be negative; received {value}")
 
 
 def _parameters(
@@ -67,10 +89,12 @@ def _parameters(
 ) -> list[Tensor]:
     """Numbers and arrays as tensors of the result's shape."""
     given = iter([array for array in arrays if array is not None])
-    chosen: list[Any] = [next(given) if value is None else value for value in values]
+    chosen: list[Any] = [next(given, None) if value is None else value for value in values]
+    if any(value is None for value in chosen):
+        raise MXNetError("random: each parameter of the distribution must be a number or an array; one is None")
     tensors = [value for value in chosen if isinstance(value, Tensor)]
-    device = tensors[0].device if tensors else torch_device(ctx if ctx not in ("", "cpu") else None)
-    wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+    device = tensors[0].device if tensors else torch_device(ctx or None)
+    kind = wide(dtype)
     common = reduce(broadcast_shapes, [tuple(tensor.shape) for tensor in tensors], _SCALAR)
     if size is None:
         shape = tuple(common)
@@ -82,13 +106,13 @@ def _parameters(
     for value in chosen:
         if isinstance(value, Tensor):
             try:
-                result.append(value.to(wide).expand(shape))
+                result.append(value.to(kind).expand(shape))
             except RuntimeError as error:
                 raise MXNetError(
                     f"random: size {shape} does not fit parameters of shape {tuple(value.shape)}"
                 ) from error
         else:
-            result.append(torch.full(shape, float(value), dtype=wide, device=device))
+            result.append(torch.full(shape, float(value), dtype=kind, device=device))
     return result
 
 
@@ -101,12 +125,13 @@ def _define(name: str) -> None:
         input2: Tensor | None = None,
         *,
         size: Shape | None = None,
-        ctx: str = "cpu",
+        ctx: str = "",
         dtype: DType | None = None,
         _rng: Generator = None,
         **values: float | None,
     ) -> Tensor:
-        final = dtype or torch.float32
+        final = floating(dtype, f"random.{name}")
+        _check(name, values)
         tensors = _parameters([values[n] for n in names], [input1, input2], size, final, ctx, appended)
         return transform(_rng, *tensors).to(final)
 
@@ -126,10 +151,14 @@ def _define(name: str) -> None:
     sample.__signature__ = signature.replace(parameters=[*inputs, *own, *rest])  # type: ignore[attr-defined]
     sample.__annotations__ = {**sample.__annotations__, **{n: "float | None" for n in names}}
     sample.__name__ = sample.__qualname__ = f"_npi_{name}"
-    sample.__doc__ = f"Samples of the {name.removesuffix('_n')} distribution."
+    sample.__doc__ = (
+        f"Samples of the {name.removesuffix('_n')} distribution with parameters {', '.join(names)}; "
+        "a parameter that is None is the next input."
+    )
     operator(
         f"_npi_{name}",
         active=lambda attrs: sum(attrs[n] is None for n in names),
+        gradient="zero" if name in _WITHOUT_GRADIENT else "torch",
     )(sample)
 
 
@@ -148,51 +177,58 @@ def bernoulli(
     prob: float | None = None,
     logit: float | None = None,
     size: Shape | None = None,
-    ctx: str = "cpu",
+    ctx: str = "",
     dtype: DType | None = None,
     is_logit: bool = False,
     _rng: Generator = None,
 ) -> Tensor:
     """0 and 1, 1 with the given probability (or that of a logit)."""
+    if not is_logit and prob is not None and not 0 <= prob <= 1:
+        raise ValueError(f"random.bernoulli: prob must be in [0, 1]; received {prob}")
     (chance,) = _parameters([logit if is_logit else prob], [input1], size, torch.float32, ctx, False)
     chance = torch.sigmoid(chance) if is_logit else chance
     return (_uniform(chance, _rng) < chance).to(dtype or torch.float32)
 
 
-@operator(
-    "_npi_choice", gradient="zero", active=lambda attrs: int(attrs["a"] is None) + int(attrs["weighted"])
-)
+@operator("_npi_choice", active=lambda attrs: int(attrs["a"] is None) + int(attrs["weighted"]))
 def choice(
     input1: Tensor | None = None,
     input2: Tensor | None = None,
     *,
     a: int | None = None,
     size: Shape | None = None,
-    ctx: str = "cpu",
+    ctx: str = "",
     replace: bool = True,
     weighted: bool = False,
     _rng: Generator = None,
 ) -> Tensor:
-    """Elements of a vector (or of ``range(a)``), with or without putting them back."""
-    pool = None if a is not None else input1
-    weights = (input1 if a is not None else input2) if weighted else None
-    count = a if pool is None else pool.shape[0]
-    assert count is not None
+    """Rows of an array (or numbers of ``range(a)``), with or without putting them back.
+
+    The inputs are the array, unless ``a`` is given, and with ``weighted`` the probability of each row.
+    """
+    pool = input1 if a is None else None
+    weights = (input2 if a is None else input1) if weighted else None
+    if a is None and (pool is None or pool.ndim == 0):
+        raise MXNetError("choice: a is a number or an array with at least one axis")
+    count = pool.shape[0] if pool is not None else int(a or 0)
     shape = tuple(size or ())
-    number = 1
-    for one in shape:
-        number *= one
-    device = torch_device(None) if pool is None else pool.device
+    number = math.prod(shape)
+    device = pool.device if pool is not None else torch_device(ctx or None)
+    if count <= 0 and number:
+        raise MXNetError(f"choice: there must be something to choose from; received {count} elements")
     if not replace and number > count:
         raise MXNetError(f"choice: cannot take {number} of {count} elements without putting them back")
-    if _rng is None:
-        index = torch.zeros(shape, dtype=torch.int64, device="meta" if pool is not None else device)
+    if weights is not None and tuple(weights.shape) != (count,):
+        raise MXNetError(f"choice: p needs the shape ({count},); received {tuple(weights.shape)}")
+    if _rng is None or not number:
+        index = torch.zeros(shape, dtype=torch.int64, device=device)
     elif weights is None and replace:
         index = torch.randint(0, count, shape, generator=_rng, device=device)
     elif weights is None:
         index = torch.randperm(count, generator=_rng, device=device)[:number].reshape(shape)
     else:
-        index = torch.multinomial(weights.float(), number, replace, generator=_rng).reshape(shape)
+        chances = weights.detach().to(wide(weights.dtype))
+        index = torch.multinomial(chances, number, replace, generator=_rng).reshape(shape)
     return index if pool is None else pool[index]
 
 
@@ -205,17 +241,22 @@ def multinomial(
     size: Shape | None = None,
     _rng: Generator = None,
 ) -> Tensor:
-    """Counts of ``n`` trials over categories, as int64."""
-    chances = torch.tensor(pvals, dtype=torch.float64) if a is None else a
+    """Counts of ``n`` trials over categories, as int64; the last one takes what the others leave of 1."""
+    if n < 0:
+        raise MXNetError(f"multinomial: n must not be negative; received {n}")
+    if a is None:
+        chances = torch.tensor(pvals or (), dtype=torch.float64)
+        if sum((pvals or ())[:-1]) > 1.0 + 1e-6:
+            raise MXNetError(f"multinomial: the probabilities must sum to at most 1; received {pvals}")
+    else:
+        chances = a.detach().to(torch.float64)
+    if chances.ndim != 1 or not chances.shape[0]:
+        raise MXNetError(
+            f"multinomial: the probabilities are a vector; received the shape {tuple(chances.shape)}"
+        )
     shape = tuple(size or ())
     if _rng is None:
-        return torch.empty((*shape, chances.shape[-1]), dtype=torch.int64, device=chances.device)
-    number = 1
-    for one in shape:
-        number *= one
-    if n == 0:
-        return torch.zeros((*shape, chances.shape[-1]), dtype=torch.int64)
-    drawn = torch.multinomial(chances.double().expand(number, -1), n, True, generator=_rng)
-    counts = torch.zeros((number, chances.shape[-1]), dtype=torch.int64)
-    counts.scatter_add_(1, drawn, torch.ones_like(drawn))
-    return counts.reshape(*shape, chances.shape[-1])
+        return torch.empty((*shape, chances.shape[0]), dtype=torch.int64, device=chances.device)
+    full = torch.cat([chances[:-1], (1 - chances[:-1].sum(0, keepdim=True)).clamp(min=0)])
+    trials = torch.tensor(float(n), dtype=torch.float64, device=chances.device)
+    return multinomial_counts(trials, full.expand(*shape, -1), _rng).to(torch.int64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,60 +11,42 @@ import torch
 from torch import Tensor
 
 from regluon.base.device import torch_device
+from regluon.base.dtypes import to_name
 from regluon.base.errors import MXNetError
 from regluon.ops.opdef import DType, Shape, Spec, operator
 
 Generator = torch.Generator | None
 Draw = Callable[..., Tensor]
+_FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
-def _uniform(size: Sequence[int], dtype: torch.dtype, device: Any, rng: Generator) -> Tensor:
-    return torch.rand(tuple(size), dtype=dtype, device=device, generator=rng)
-
-
-def _safe_uniform(size: Sequence[int], dtype: torch.dtype, device: Any, rng: Generator) -> Tensor:
-    """Uniform in (0, 1): its logarithm is finite."""
-    return _uniform(size, dtype, device, rng).clamp_(min=torch.finfo(dtype).tiny)
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The type that samples of ``dtype`` are computed in."""
     return dtype if dtype in (torch.float32, torch.float64) else torch.float32
 
 
+def floating(dtype: torch.dtype | None, name: str, default: torch.dtype = torch.float32) -> torch.dtype:
+    """The type of the samples: ``dtype``, which must be a floating one, or the default."""
+    if dtype is None:
+        return default
+    if dtype not in _FLOATING:
+        raise MXNetError(f"{name}: the samples are of a floating type; received dtype={to_name(dtype)!r}")
+    return dtype
+
+
+def open_uniform(size: Sequence[int], dtype: torch.dtype, device: Any, rng: Generator) -> Tensor:
+    """Uniform in (0, 1): both its logarithm and that of its complement are finite."""
+    values = torch.rand(tuple(size), dtype=dtype, device=device, generator=rng)
+    return values.clamp_(min=torch.finfo(dtype).eps / 4)
+
+
 def gamma_values(alpha: Tensor, rng: Generator) -> Tensor:
-    """Standard gamma variates by Marsaglia and Tsang (2000), in a fixed number of rounds of rejection."""
-    if alpha.device.type == "meta":
-        return torch.empty_like(alpha)
-    boosted = torch.where(alpha < 1, alpha + 1, alpha)
-    d = boosted - 1.0 / 3.0
-    c = torch.rsqrt(9.0 * d)
-    result = d.clone()
-    open_places = torch.ones_like(alpha, dtype=torch.bool)
-    for _ in range(24):
-        x = torch.randn(alpha.shape, dtype=alpha.dtype, device=alpha.device, generator=rng)
-        v = (1.0 + c * x) ** 3
-        u = _safe_uniform(alpha.shape, alpha.dtype, alpha.device, rng)
-        good = (v > 0) & (torch.log(u) < 0.5 * x * x + d - d * v + d * torch.log(v.clamp(min=1e-30)))
-        result = torch.where(open_places & good, d * v, result)
-        open_places &= ~good
-    u = _safe_uniform(alpha.shape, alpha.dtype, alpha.device, rng)
-    return torch.where(alpha < 1, result * u ** (1.0 / alpha), result)
+    """Standard gamma variates; their gradient in ``alpha`` is the implicit one (Figurnov et al. 2018)."""
+    return torch._standard_gamma(alpha, generator=rng)
 
 
 def _poisson(rate: Tensor, rng: Generator) -> Tensor:
-    return torch.empty_like(rate) if rate.device.type == "meta" else torch.poisson(rate, generator=rng)
-
-
-def _draw_uniform(size: Any, dtype: Any, device: Any, rng: Generator, low: Any, high: Any) -> Tensor:
-    return _uniform(size, dtype, device, rng) * (high - low) + low
-
-
-def _draw_normal(size: Any, dtype: Any, device: Any, rng: Generator, loc: Any, scale: Any) -> Tensor:
-    return torch.randn(tuple(size), dtype=dtype, device=device, generator=rng) * scale + loc
-
-
-def _draw_exponential(size: Any, dtype: Any, device: Any, rng: Generator, lam: Any) -> Tensor:
-    return -torch.log(_safe_uniform(size, dtype, device, rng)) / lam
+    return torch.empty_like(rate) if rng is None else torch.poisson(rate, generator=rng)
 
 
 def _full(size: Any, dtype: Any, device: Any, value: Any) -> Tensor:
@@ -71,9 +55,19 @@ def _full(size: Any, dtype: Any, device: Any, value: Any) -> Tensor:
     return torch.full(tuple(size), float(value), dtype=dtype, device=device)
 
 
+def _draw_uniform(size: Any, dtype: Any, device: Any, rng: Generator, low: Any, high: Any) -> Tensor:
+    return torch.rand(tuple(size), dtype=dtype, device=device, generator=rng) * (high - low) + low
+
+
+def _draw_normal(size: Any, dtype: Any, device: Any, rng: Generator, loc: Any, scale: Any) -> Tensor:
+    return torch.randn(tuple(size), dtype=dtype, device=device, generator=rng) * scale + loc
+
+
+def _draw_exponential(size: Any, dtype: Any, device: Any, rng: Generator, lam: Any) -> Tensor:
+    return -torch.log(open_uniform(size, dtype, device, rng)) / lam
+
+
 def _draw_gamma(size: Any, dtype: Any, device: Any, rng: Generator, alpha: Any, beta: Any) -> Tensor:
-    if not isinstance(alpha, Tensor) and not isinstance(beta, Tensor) and not (alpha > 0 and beta > 0):
-        raise MXNetError(f"gamma: alpha and beta must be positive; received alpha={alpha}, beta={beta}")
     return gamma_values(_full(size, dtype, device, alpha), rng) * beta
 
 
@@ -82,16 +76,17 @@ def _draw_poisson(size: Any, dtype: Any, device: Any, rng: Generator, lam: Any) 
 
 
 def _draw_negative_binomial(size: Any, dtype: Any, device: Any, rng: Generator, k: Any, p: Any) -> Tensor:
-    rate = gamma_values(_full(size, dtype, device, k), rng) * ((1.0 - p) / p)
-    return _poisson(rate, rng)
+    """A Poisson variate whose rate is a gamma variate."""
+    return _poisson(gamma_values(_full(size, dtype, device, k), rng) * ((1.0 - p) / p), rng)
 
 
 def _draw_generalized(size: Any, dtype: Any, device: Any, rng: Generator, mu: Any, alpha: Any) -> Tensor:
-    if not isinstance(alpha, Tensor) and alpha == 0:
-        return _draw_poisson(size, dtype, device, rng, mu)
-    shape = 1.0 / alpha
-    rate = gamma_values(_full(size, dtype, device, shape), rng) * (mu * alpha)
-    return _poisson(rate, rng)
+    """A Poisson variate whose rate is a gamma variate of mean ``mu`` and variance ``alpha mu^2``."""
+    mean, spread = _full(size, dtype, device, mu), _full(size, dtype, device, alpha)
+    fixed = spread == 0
+    spread = spread.masked_fill(fixed, 1.0)
+    rate = gamma_values(1.0 / spread, rng) * (mean * spread)
+    return _poisson(torch.where(fixed, mean, rate), rng)
 
 
 def _draw_binomial(size: Any, dtype: Any, device: Any, rng: Generator, n: Any, p: Any) -> Tensor:
@@ -110,6 +105,20 @@ _TABLE: dict[str, tuple[Draw, dict[str, float], tuple[str, ...]]] = {
     "generalized_negative_binomial": (_draw_generalized, {"mu": 1.0, "alpha": 1.0}, ("mu", "alpha")),
     "binomial": (_draw_binomial, {"n": 1, "p": 1.0}, ("n", "p")),
 }
+# What numbers must satisfy. Arrays are not looked at: that would wait for the device.
+_RULES: dict[str, tuple[Callable[..., bool], str]] = {
+    "uniform": (lambda low, high: high >= low, "low must not be larger than high"),
+    "normal": (lambda loc, scale: scale > 0, "scale must be positive"),
+    "exponential": (lambda lam: lam > 0, "lam must be positive"),
+    "gamma": (lambda alpha, beta: alpha > 0 and beta > 0, "alpha and beta must be positive"),
+    "poisson": (lambda lam: lam >= 0, "lam must not be negative"),
+    "negative_binomial": (lambda k, p: k >= 0 and 0 < p <= 1, "k must not be negative, and p must be in (0, 1]"),
+    "generalized_negative_binomial": (
+        lambda mu, alpha: mu >= 0 and alpha >= 0,
+        "mu and alpha must not be negative",
+    ),
+    "binomial": (lambda n, p: n >= 0 and 0 <= p <= 1, "n must not be negative, and p must be in [0, 1]"),
+}
 _EXTRA_ALIASES = {
     "uniform": ("uniform",),
     "normal": ("normal",),
@@ -118,14 +127,16 @@ _EXTRA_ALIASES = {
 _EXTRA_SAMPLE = {"poisson": ("_npx_tensor_poisson",)}
 
 
-def _infer_creation(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
-    return [Spec(tuple(attrs["shape"] or (1,)), attrs["dtype"] or torch.float32)]
+def _checked(kind: str, values: dict[str, float]) -> dict[str, float]:
+    holds, text = _RULES[kind]
+    if not holds(**values):
+        given = ", ".join(f"{name}={value}" for name, value in values.items())
+        raise MXNetError(f"{kind}: {text}; received {given}")
+    return values
 
 
 def _with_parameters(function: Callable[..., Any], names: dict[str, float], name: str, doc: str) -> Any:
     """The function with the distribution's parameters as keyword-only ones in its signature."""
-    import inspect
-
     signature = inspect.signature(function)
     kept = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     own = [
@@ -149,6 +160,11 @@ def _with_parameters(function: Callable[..., Any], names: dict[str, float], name
 def _define_scalar(kind: str) -> None:
     draw, names, _ = _TABLE[kind]
 
+    def infer(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
+        _checked(kind, {name: attrs[name] for name in names})
+        shape = (1,) if attrs["shape"] is None else tuple(attrs["shape"])
+        return [Spec(shape, floating(attrs["dtype"], kind))]
+
     def sample(
         *,
         shape: Shape | None = None,
@@ -157,69 +173,60 @@ def _define_scalar(kind: str) -> None:
         _rng: Generator = None,
         **parameters: float,
     ) -> Tensor:
-        final = dtype or torch.float32
-        size = shape if shape is not None and shape != () else (1,)
-        values = draw(size, _wide(final), torch_device(ctx or None), _rng, **{**names, **parameters})
-        return values.to(final)
+        final = floating(dtype, kind)
+        values = _checked(kind, {**names, **parameters})
+        size = (1,) if shape is None else shape
+        return draw(size, wide(final), torch_device(ctx or None), _rng, **values).to(final)
 
     doc = f"Samples of the {kind.replace('_', ' ')} distribution with parameters {', '.join(names)}."
     name = f"_random_{kind}"
     aliases = (f"random_{kind}", *_EXTRA_ALIASES.get(kind, ()))
-    operator(name, aliases=aliases, gradient="zero", infer=_infer_creation)(
+    operator(name, aliases=aliases, gradient="zero", infer=infer)(
         _with_parameters(sample, names, name, doc)
     )
 
     def like(data: Tensor, *, _rng: Generator = None, **parameters: float) -> Tensor:
-        dtype = data.dtype if data.is_floating_point() else torch.float32
-        values = draw(data.shape, _wide(dtype), data.device, _rng, **{**names, **parameters})
-        return values.to(data.dtype)
+        final = floating(data.dtype, f"{kind}_like")
+        values = _checked(kind, {**names, **parameters})
+        return draw(data.shape, wide(final), data.device, _rng, **values).to(final)
 
     name = f"_random_{kind}_like"
     operator(name, gradient="zero")(
-        _with_parameters(like, names, name, f"{doc[:-1]}, of the shape of the data.")
+        _with_parameters(like, names, name, f"{doc[:-1]}, of the shape and type of the data.")
     )
-
-
-def _infer_sample(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
-    dtype = attrs["dtype"] or (specs[0].dtype if specs[0].dtype.is_floating_point else torch.float32)
-    return [Spec((*specs[0].shape, *(attrs["shape"] or ())), dtype)]
-
-
-def _sample_arrays(draw: Draw, arrays: Sequence[Tensor], shape: Any, dtype: Any, rng: Generator) -> Tensor:
-    extra = tuple(shape or ())
-    final = dtype or (arrays[0].dtype if arrays[0].is_floating_point() else torch.float32)
-    size = (*arrays[0].shape, *extra)
-    wide = _wide(final)
-    spread = [array.to(wide).reshape(*array.shape, *([1] * len(extra))) for array in arrays]
-    return draw(size, wide, arrays[0].device, rng, *spread).to(final)
 
 
 def _define_sample(kind: str) -> None:
     draw, _, inputs = _TABLE[kind]
 
-    if len(inputs) == 1:
+    def infer(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
+        return [Spec((*specs[0].shape, *(attrs["shape"] or ())), floating(attrs["dtype"], kind))]
 
-        def one(
-            lam: Tensor, *, shape: Shape | None = None, dtype: DType | None = None, _rng: Generator = None
-        ) -> Tensor:
-            return _sample_arrays(draw, [lam], shape, dtype, _rng)
+    def sample_arrays(arrays: Sequence[Tensor], shape: Any, dtype: Any, rng: Generator) -> Tensor:
+        if any(array.shape != arrays[0].shape for array in arrays):
+            shapes = ", ".join(str(tuple(array.shape)) for array in arrays)
+            raise MXNetError(f"sample_{kind}: the parameters must be of one shape; received {shapes}")
+        extra = tuple(shape or ())
+        final = floating(dtype, kind)
+        spread = [array.to(wide(final)).reshape(*array.shape, *([1] * len(extra))) for array in arrays]
+        return draw((*arrays[0].shape, *extra), wide(final), arrays[0].device, rng, *spread).to(final)
 
-        function: Any = one
-    else:
+    def one(
+        lam: Tensor, *, shape: Shape | None = None, dtype: DType | None = None, _rng: Generator = None
+    ) -> Tensor:
+        return sample_arrays([lam], shape, dtype, _rng)
 
-        def two(
-            low: Tensor,
-            high: Tensor,
-            *,
-            shape: Shape | None = None,
-            dtype: DType | None = None,
-            _rng: Generator = None,
-        ) -> Tensor:
-            return _sample_arrays(draw, [low, high], shape, dtype, _rng)
+    def two(
+        low: Tensor,
+        high: Tensor,
+        *,
+        shape: Shape | None = None,
+        dtype: DType | None = None,
+        _rng: Generator = None,
+    ) -> Tensor:
+        return sample_arrays([low, high], shape, dtype, _rng)
 
-        function = two
-    import inspect
-
+    function: Any = one if len(inputs) == 1 else two
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     for place, name in enumerate(inputs):
@@ -230,7 +237,7 @@ def _define_sample(kind: str) -> None:
         f"Samples of {kind.replace('_', ' ')} distributions, ``shape`` of them for each parameter."
     )
     aliases = (f"sample_{kind}", *_EXTRA_SAMPLE.get(kind, ()))
-    operator(f"_sample_{kind}", aliases=aliases, gradient="zero", infer=_infer_sample)(function)
+    operator(f"_sample_{kind}", aliases=aliases, gradient="zero", infer=infer)(function)
 
 
 for _kind in _TABLE:
@@ -238,16 +245,7 @@ for _kind in _TABLE:
     _define_sample(_kind)
 
 
-def _infer_randint(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
-    return [Spec(tuple(attrs["shape"] or (1,)), attrs["dtype"] or torch.int32)]
-
-
-@operator(
-    "_random_randint",
-    aliases=("random_randint", "_npi_random_randint"),
-    gradient="zero",
-    infer=_infer_randint,
-)
+@operator("_random_randint", aliases=("random_randint", "_npi_random_randint"), gradient="zero")
 def randint(
     *,
     low: int,
@@ -257,18 +255,21 @@ def randint(
     dtype: DType | None = None,
     _rng: Generator = None,
 ) -> Tensor:
-    """Integers in [low, high)."""
+    """Integers in [low, high), as int32 (the default) or int64."""
+    final = dtype or torch.int32
+    if final not in (torch.int32, torch.int64):
+        raise MXNetError(f"randint: dtype is int32 or int64; received {to_name(final)}")
     if high <= low:
         raise MXNetError(f"randint: high must be larger than low; received low={low}, high={high}")
-    size = shape if shape is not None else (1,)
-    return torch.randint(
-        low, high, tuple(size), dtype=dtype or torch.int32, device=torch_device(ctx or None), generator=_rng
-    )
+    size = (1,) if shape is None else tuple(shape)
+    return torch.randint(low, high, size, dtype=final, device=torch_device(ctx or None), generator=_rng)
 
 
 @operator("_shuffle", aliases=("shuffle", "_npi_shuffle"))
 def shuffle(data: Tensor, *, _rng: Generator = None) -> Tensor:
     """The rows in random order."""
+    if data.ndim == 0:
+        raise MXNetError("shuffle: the data needs at least one axis; received a scalar array")
     if _rng is None:
         return data.clone()
     order = torch.randperm(data.shape[0], generator=_rng, device=data.device)
@@ -289,22 +290,40 @@ def sample_categorical(
     _rng: Generator = None,
 ) -> Any:
     """Indices drawn with the probabilities in the last axis; their log-probabilities with ``get_prob``."""
+    if data.ndim == 0:
+        raise MXNetError("categorical: the probabilities are the last axis of the data; received a scalar array")
     extra = tuple(shape or ())
-    count = 1
-    for size in extra:
-        count *= size
     kind = dtype or torch.int32
-    lead = tuple(data.shape[:-1])
-    place = (*lead, *extra) or (1,)
-    rows = data.detach().reshape(-1, data.shape[-1])
-    if _rng is None:
-        index = torch.zeros(place, dtype=torch.int64, device=data.device)
+    size = (*data.shape[:-1], *extra) or (1,)
+    rows = data.reshape(-1, data.shape[-1])
+    count = math.prod(extra)
+    if _rng is None or 0 in size:
+        index = torch.zeros(size, dtype=torch.int64, device=data.device)
     else:
-        index = torch.multinomial(rows.float(), count, True, generator=_rng).reshape(place)
+        chances = rows.detach().to(wide(data.dtype))
+        index = torch.multinomial(chances, count, True, generator=_rng).reshape(size)
     if not get_prob:
         return index.to(kind)
-    probability = torch.gather(data.reshape(-1, data.shape[-1]), 1, index.reshape(rows.shape[0], count))
-    return index.to(kind), torch.log(probability.reshape(place).clamp(min=1e-38))
+    probability = torch.gather(rows, 1, index.reshape(rows.shape[0], count))
+    return index.to(kind), torch.log(probability.reshape(size))
+
+
+def multinomial_counts(trials: Tensor, chances: Tensor, rng: Generator) -> Tensor:
+    """Counts of ``trials`` (...) over the categories in the last axis of ``chances`` (..., k), as float64.
+
+    Category by category, each a binomial draw of what is left; the last one takes the rest.
+    """
+    chances = chances.to(torch.float64)
+    left = trials.to(torch.float64).expand(chances.shape[:-1]).contiguous()
+    tails = chances.flip(-1).cumsum(-1).flip(-1)
+    counts = []
+    for column in range(chances.shape[-1] - 1):
+        # No probability left: nothing is left to draw either, whatever the share.
+        share = torch.nan_to_num(chances[..., column] / tails[..., column]).clamp(0, 1)
+        drawn = torch.binomial(left, share.contiguous(), generator=rng)
+        counts.append(drawn)
+        left = left - drawn
+    return torch.stack([*counts, left], -1)
 
 
 @operator(
@@ -322,48 +341,60 @@ def sample_multinomial(
     dtype: DType | None = None,
     _rng: Generator = None,
 ) -> Any:
-    """With one input, as 1.x: indices drawn with the probabilities in its last axis (and with ``get_prob``
-    their
-    log-probabilities). With two, as 2.0: counts of ``data`` trials over the categories in the last axis of
-    ``p``.
+    """Indices or counts, by the number of inputs.
+
+    With one input, as in 1.x: indices drawn with the probabilities in its last axis, and with ``get_prob``
+    their log-probabilities. With two, as in 2.0: counts of ``data`` trials over the categories in the last axis of
+    ``p``, of the type of ``data``.
     """
     if p is None:
         return sample_categorical(data, shape=shape, get_prob=get_prob, dtype=dtype, _rng=_rng)
-    n = data
-    kind = dtype or torch.float32
+    if get_prob:
+        raise MXNetError("multinomial: get_prob belongs to the form with one array; received two")
+    if tuple(p.shape[:-1]) != tuple(data.shape):
+        raise MXNetError(
+            f"multinomial: p needs one axis more than n; received n of shape {tuple(data.shape)} "
+            f"and p of shape {tuple(p.shape)}"
+        )
     extra = tuple(shape or ())
-    size = (*n.shape, *extra, p.shape[-1])
-    if _rng is None:
-        return torch.empty(size, dtype=kind, device=n.device)
-    chances = (
-        p.float().reshape(*n.shape, *([1] * len(extra)), p.shape[-1]).expand(size).reshape(-1, p.shape[-1])
-    )
-    left = n.float().reshape(*n.shape, *([1] * len(extra))).expand(size[:-1]).reshape(-1).contiguous()
-    rest = torch.ones_like(left)
-    counts = []
-    for column in range(p.shape[-1]):
-        share = (chances[:, column] / rest.clamp(min=1e-12)).clamp(0, 1)
-        drawn = left if column == p.shape[-1] - 1 else torch.binomial(left, share, generator=_rng)
-        counts.append(drawn)
-        left, rest = left - drawn, rest - chances[:, column]
-    return torch.stack(counts, -1).reshape(size).to(kind)
+    size = (*data.shape, *extra, p.shape[-1])
+    if _rng is None or 0 in size:
+        return torch.empty(size, dtype=data.dtype, device=data.device)
+    ones = [1] * len(extra)
+    chances = p.detach().reshape(*data.shape, *ones, p.shape[-1]).expand(size)
+    trials = data.detach().reshape(*data.shape, *ones)
+    return multinomial_counts(trials, chances, _rng).to(data.dtype)
 
 
 @operator("_sample_unique_zipfian", outputs=2, gradient="zero")
 def sample_unique_zipfian(*, range_max: int, shape: Shape | None = None, _rng: Generator = None) -> Any:
-    """Unique numbers of a log-uniform distribution, and how many trials each row took."""
-    rows, count = (shape or (1, 1))[0], (shape or (1, 1))[-1]
+    """Different numbers in [0, range_max), ``k`` with probability ``log((k+2)/(k+1)) / log(range_max+1)``.
+
+    ``shape`` is (rows, numbers of a row). The second output is how many draws each row took, repeated ones
+    included.
+    """
+    rows, count = (1, 1) if not shape else (shape[0], shape[-1])
+    if count > range_max:
+        raise MXNetError(f"unique_zipfian: there are only {range_max} numbers below {range_max}; asked for {count}")
     if _rng is None:
         return torch.empty((rows, count), dtype=torch.int64), torch.empty((rows,), dtype=torch.int64)
-    result, trials = [], []
-    for _ in range(rows):
-        seen: dict[int, None] = {}
-        tried = 0
-        while len(seen) < count:
-            u = torch.rand(1, dtype=torch.float64, generator=_rng)
-            value = int(torch.exp(u * torch.log(torch.tensor(range_max + 1.0, dtype=torch.float64))) - 1)
-            seen.setdefault(min(value, range_max - 1))
-            tried += 1
-        result.append(list(seen))
-        trials.append(tried)
-    return torch.tensor(result, dtype=torch.int64), torch.tensor(trials, dtype=torch.int64)
+    drawn = [_unique_zipfian(range_max, count, _rng) for _ in range(rows)]
+    if not drawn:
+        return torch.zeros((0, count), dtype=torch.int64), torch.zeros((0,), dtype=torch.int64)
+    return torch.stack([row for row, _ in drawn]), torch.tensor([tried for _, tried in drawn])
+
+
+def _unique_zipfian(range_max: int, count: int, rng: torch.Generator) -> tuple[Tensor, int]:
+    """The first ``count`` different numbers of a sequence of draws, and the length of the sequence."""
+    sequence = torch.empty(0, dtype=torch.int64)
+    while True:
+        u = torch.rand(2 * count, dtype=torch.float64, generator=rng)
+        fresh = torch.expm1(u * math.log(range_max + 1.0)).long().clamp(max=range_max - 1)
+        sequence = torch.cat([sequence, fresh])
+        values, places = torch.unique(sequence, return_inverse=True)
+        if len(values) >= count:
+            break
+    first = torch.full_like(values, len(sequence))
+    first.scatter_reduce_(0, places, torch.arange(len(sequence)), "amin")
+    kept = first.sort().values[:count]
+    return sequence[kept], int(kept[-1]) + 1 if count else 0

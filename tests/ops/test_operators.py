@@ -1,0 +1,118 @@
+"""Every operator with a sample: eager against its reference, inference against a real run, and JSON round trips."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import regluon as mx
+from regluon import ops
+from regluon.ops.infer import infer_specs
+from regluon.ops.opdef import Spec
+from regluon.symbol import convert
+
+from . import samples
+
+
+def _all_samples() -> dict[str, list[samples.Sample]]:
+    found: dict[str, list[samples.Sample]] = {}
+    for module in pkgutil.iter_modules(samples.__path__):
+        loaded = importlib.import_module(f"{samples.__name__}.{module.name}")
+        for name, cases in getattr(loaded, "SAMPLES", {}).items():
+            found.setdefault(name, []).extend(cases)
+    return found
+
+
+SAMPLES = _all_samples()
+GRID = [
+    pytest.param(name, sample, id=f"{name}-{number}")
+    for name, cases in sorted(SAMPLES.items())
+    for number, sample in enumerate(cases)
+    # reset_arrays has no output: it fills its inputs with zeros (see the golden cases).
+    if name != "reset_arrays"
+]
+
+
+def _run(name: str, sample: samples.Sample) -> list[np.ndarray]:
+    arrays = [mx.nd.array(value, dtype=value.dtype) for value in sample.inputs]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = ops.invoke(name, arrays, dict(sample.attrs))
+    return [value.asnumpy() for value in (result if isinstance(result, list) else [result])]
+
+
+@pytest.mark.parametrize("name, sample", GRID)
+def test_eager_is_the_reference(name: str, sample: samples.Sample) -> None:
+    definition = ops.get(name)
+    if sample.reference is None:
+        assert _run(name, sample)
+        return
+    results = _run(name, sample)
+    with np.errstate(all="ignore"):
+        expected = sample.reference(*sample.inputs)
+    expected = list(expected) if isinstance(expected, (tuple, list)) else [expected]
+    if definition.mutates:
+        results, expected = results[:1], expected[:1]
+    for result, wanted in zip(results, expected, strict=False):
+        wanted = np.asarray(wanted)
+        np.testing.assert_allclose(
+            result.reshape(wanted.shape).astype(np.float64),
+            wanted.astype(np.float64),
+            rtol=max(sample.rtol, 1e-4),
+            atol=max(sample.atol, 1e-5),
+        )
+
+
+@pytest.mark.parametrize("name, sample", GRID)
+def test_inference_is_a_real_run(name: str, sample: samples.Sample) -> None:
+    definition = ops.get(name)
+    if definition.dynamic:
+        with pytest.raises(mx.MXNetError, match="depends on"):
+            infer_specs(definition, definition.parse(sample.attrs), [])
+        return
+    specs = [
+        Spec(tuple(value.shape), mx.nd.array(value, dtype=value.dtype)._t.dtype) for value in sample.inputs
+    ]
+    inferred = infer_specs(definition, definition.parse(sample.attrs), specs)
+    arrays = [mx.nd.array(value, dtype=value.dtype) for value in sample.inputs]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        real: Any = ops.invoke(name, arrays, dict(sample.attrs))
+    for spec, value in zip(inferred, real if isinstance(real, list) else [real], strict=False):
+        assert (tuple(spec.shape), spec.dtype) == (tuple(value._t.shape), value._t.dtype)
+
+
+@pytest.mark.parametrize("name, sample", GRID)
+def test_attributes_survive_json(name: str, sample: samples.Sample) -> None:
+    definition = ops.get(name)
+    inputs = [mx.sym.var(f"in{i}") for i in range(len(sample.inputs))]
+    composed = mx.symbol.Symbol._compose(definition, inputs, dict(sample.attrs), "node", None)
+    entries, _ = convert.from_json(composed.tojson(remove_amp_cast=False))
+    again = entries[0].node
+    assert again.op is definition
+    first = composed._list()[0].node
+    for key, value in first.full_attrs.items():
+        if isinstance(value, float):
+            assert again.full_attrs[key] == pytest.approx(value)
+        else:
+            assert again.full_attrs[key] == value
+    assert len(again.inputs) == len(first.inputs)
+
+
+def test_every_operator_has_a_sample() -> None:
+    names = {definition.name for definition in ops.registry.all_definitions()}
+    sampled = {ops.get(name).name for name in SAMPLES}
+    missing = sorted(names - sampled)
+    assert not missing, f"{len(missing)} operators without a sample record: {', '.join(missing)}"
+
+
+def test_samples_name_operators() -> None:
+    unknown = [name for name in SAMPLES if not ops.registry.exists(name)]
+    assert not unknown
+
+
