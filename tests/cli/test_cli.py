@@ -78,7 +78,6 @@ def test_demo_as_a_whole(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["accuracy"] >= 0.97
-    assert results["seconds"] < 60
     assert set(results["modes"]) == {"imperative", "hybridized", "static_alloc+static_shape"}
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"lenet-symbol.json", "lenet-0000.params", "loss.png", "predictions.png", "results.json"}

@@ -10,6 +10,7 @@ import numpy
 import pytest
 
 import regluon as mx
+from regluon.gluon import loss
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CASES = json.loads((GOLDEN / "gluon_loss.json").read_text())
@@ -50,3 +51,77 @@ def test_values_are_the_originals(version: str, case: dict[str, Any], hybridize:
     if f"{case['key']}/grad" in VALUES:
         gradient = VALUES[f"{case['key']}/grad"]
         numpy.testing.assert_allclose(values[0].grad.asnumpy(), gradient, rtol=1e-3, atol=1e-5)
+
+
+@pytest.fixture(params=[1, 2], ids=["level 1", "level 2"], autouse=True)
+def level(request: Any) -> int:
+    mx.set_api(request.param)
+    return int(request.param)
+
+
+WEIGHTED = [
+    loss.L1Loss, loss.L2Loss, loss.SigmoidBCELoss, loss.HuberLoss, loss.HingeLoss, loss.SquaredHingeLoss,
+    loss.LogisticLoss, loss.KLDivLoss,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", WEIGHTED, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("kind", [mx.nd.array, mx.np.array], ids=["nd", "np"])
+def test_sample_weights_scale_every_sample(cls: Any, kind: Any) -> None:
+    function = cls()
+    pred, label = kind([[0.5, 0.2], [1.5, 0.3], [0.7, 0.9]]), kind([[1.0, 0.5], [1.0, 0.2], [0.1, 1.0]])
+    plain = function(pred, label).asnumpy()
+    weighted = function(pred, label, kind([[0.0], [1.0], [3.0]])).asnumpy()
+    numpy.testing.assert_allclose(weighted, plain * [0, 1, 3], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_triplet_loss_takes_sample_weights(hybridize: bool) -> None:
+    function = loss.TripletLoss()
+    if hybridize:
+        function.hybridize()
+    anchor, near, far = (mx.nd.array(value) for value in ([[0.0], [1.0]], [[1.0], [1.0]], [[0.0], [1.5]]))
+    numpy.testing.assert_allclose(function(anchor, near, far).asnumpy(), [2.0, 0.75], rtol=1e-6)
+    weights = mx.nd.array([0.5, 2.0])
+    numpy.testing.assert_allclose(function(anchor, near, far, weights).asnumpy(), [1.0, 1.5], rtol=1e-6)
+
+
+def test_cross_entropy_is_that_of_numpy() -> None:
+    scores = numpy.random.RandomState(0).randn(4, 5).astype("float32")
+    labels = numpy.asarray([0, 3, 4, 1])
+    logs = scores - numpy.log(numpy.exp(scores).sum(1, keepdims=True))
+    found = loss.SoftmaxCELoss()(mx.nd.array(scores), mx.nd.array(labels, dtype="int64"))
+    numpy.testing.assert_allclose(found.asnumpy(), -logs[numpy.arange(4), labels], rtol=1e-5)
+
+
+def test_sigmoid_loss_is_finite_for_large_scores() -> None:
+    found = loss.SigmoidBCELoss()(mx.nd.array([[200.0, -200.0]]), mx.nd.array([[1.0, 1.0]]))
+    numpy.testing.assert_allclose(found.asnumpy(), [100.0], rtol=1e-6)
+
+
+def test_sdml_loss_needs_no_batch_size_in_its_graph() -> None:
+    function = loss.SDMLLoss()
+    function.hybridize()
+    random = numpy.random.RandomState(1)
+    for size in (3, 5):
+        x, y = (mx.nd.array(random.randn(size, 2)) for _ in range(2))
+        expected = loss.SDMLLoss()(x, y)
+        numpy.testing.assert_allclose(function(x, y).asnumpy(), expected.asnumpy(), rtol=1e-5)
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(
+        ValueError, match="Only 'NTC' and 'TNC' layouts for pred are supported; received 'CNT'"
+    ):
+        loss.CTCLoss("CNT")
+    with pytest.raises(ValueError, match="Only 'NT' and 'TN' layouts for label are supported; received 'N'"):
+        loss.CTCLoss(label_layout="N")
+    with pytest.raises(ValueError, match="label_format can only be signed or binary, received x"):
+        loss.LogisticLoss(label_format="x")
+    with pytest.raises(TypeError, match="the weight of a loss is a number; received 'a'"):
+        loss.L1Loss(weight="a")(mx.nd.ones((1, 1)), mx.nd.ones((1, 1)))  # type: ignore[arg-type]
+
+
+def test_losses_compose_on_symbols() -> None:
+    symbol = loss.L2Loss()(mx.sym.var("pred"), mx.sym.var("label"))
+    assert symbol.list_arguments() == ["label", "pred"]

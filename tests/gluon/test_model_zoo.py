@@ -59,11 +59,18 @@ def test_file_names_are_the_originals() -> None:
 
 
 SIGNATURES = json.loads((Path(__file__).parent.parent / "golden" / "gluon_signatures.json").read_text())
-# Differences on purpose: containers take blocks, an initializer is made anew, and sparse gradients are yet to come.
+# Differences on purpose: containers take blocks, an initializer is made anew, and sparse gradients are yet
+# to come.
 OTHERWISE = {"nn.Sequential", "nn.HybridSequential", "nn.PReLU", "contrib.SparseEmbedding"}
 # Defaults that may be None here.
 FREE = ("ctx", "device", "root", "op_name")
-PLACES = {"nn": nn, "loss": mx.gluon.loss, "vision": vision, "contrib": mx.gluon.contrib.nn, "deformable": mx.gluon.contrib.cnn}
+PLACES = {
+    "nn": nn,
+    "loss": mx.gluon.loss,
+    "vision": vision,
+    "contrib": mx.gluon.contrib.nn,
+    "deformable": mx.gluon.contrib.cnn,
+}
 
 
 @pytest.mark.parametrize("version", list(VERSIONS))
@@ -95,7 +102,9 @@ def test_get_model_finds_names_in_any_case_and_says_what_there_is() -> None:
     assert isinstance(vision.get_model("ResNet18_V1", classes=10), vision.ResNetV1)
     with pytest.raises(ValueError, match=r"Model lenet is not supported(.|\n)*alexnet(.|\n)*vgg19_bn"):
         vision.get_model("lenet")
-    with pytest.raises(ValueError, match=r"Invalid number of layers: 20. Options are \[18, 34, 50, 101, 152\]"):
+    with pytest.raises(
+        ValueError, match=r"Invalid number of layers: 20. Options are \[18, 34, 50, 101, 152\]"
+    ):
         vision.get_resnet(1, 20)
     with pytest.raises(ValueError, match="Invalid resnet version: 3"):
         vision.get_resnet(3, 18)

@@ -1,4 +1,5 @@
-"""Every operator with a sample: eager against its reference, inference against a real run, and JSON round trips."""
+"""Every operator with a sample: eager against its reference, inference against a real run, and JSON round
+trips."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import regluon as mx
 from regluon import ops
 from regluon.ops.infer import infer_specs
-from regluon.ops.opdef import Spec
+from regluon.ops.opdef import Spec, run
 from regluon.symbol import convert
 
 from . import samples
@@ -66,6 +68,62 @@ def test_eager_is_the_reference(name: str, sample: samples.Sample) -> None:
             rtol=max(sample.rtol, 1e-4),
             atol=max(sample.atol, 1e-5),
         )
+
+
+DETERMINISTIC = [param for param in GRID if not ops.get(str(param.values[0])).uses_rng]
+
+
+class _Call(mx.gluon.HybridBlock):
+    """One operator call as a block."""
+
+    def __init__(self, name: str, attrs: dict[str, Any]) -> None:
+        super().__init__()
+        self.operator = name
+        self.attrs = attrs
+
+    def forward(self, *inputs: Any) -> Any:
+        return ops.invoke(self.operator, list(inputs), dict(self.attrs))
+
+
+@pytest.mark.parametrize("name, sample", DETERMINISTIC)
+def test_program_and_np_kind_are_the_eager_result(name: str, sample: samples.Sample) -> None:
+    if ops.get(name).mutates or not sample.inputs:
+        return
+    expected = _run(name, sample)
+    block = _Call(name, dict(sample.attrs))
+    block.hybridize()
+    for make in (mx.nd.array, mx.np.array):
+        inputs = [make(value, dtype=value.dtype) for value in sample.inputs]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = block(*inputs)
+        for value, wanted in zip(result if isinstance(result, list) else [result], expected, strict=True):
+            assert type(value) is type(inputs[0])
+            np.testing.assert_allclose(value.asnumpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name, sample", DETERMINISTIC)
+def test_gradient_is_that_of_finite_differences(name: str, sample: samples.Sample) -> None:
+    definition = ops.get(name)
+    # Labels are class numbers; batch normalization's statistics have no gradient (the goldens check it).
+    labels = {i for i, name in enumerate(definition.inputs) if "label" in name}
+    floats = [value.dtype.kind == "f" and i not in labels for i, value in enumerate(sample.inputs)]
+    if definition.aux or definition.gradient != "torch" or definition.mutates:
+        return
+    if not sample.gradient or not any(floats):
+        return
+    tensors = [
+        torch.tensor(value, dtype=torch.float64 if value.dtype.kind == "f" else None, requires_grad=real)
+        for value, real in zip(sample.inputs, floats, strict=True)
+    ]
+    attrs = definition.parse(sample.attrs)
+
+    def function(*inputs: torch.Tensor) -> Any:
+        results = run(definition, inputs, attrs, False, None)
+        results = (results,) if isinstance(results, torch.Tensor) else tuple(results)
+        return tuple(result for result in results if result.requires_grad)
+
+    assert torch.autograd.gradcheck(function, tensors, fast_mode=True, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name, sample", GRID)

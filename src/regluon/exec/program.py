@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..base import rng
+from ..base.device import torch_device
 from ..base.errors import MXNetError
 from ..graph.dims import Dim, dims_in, evaluate, source_of
 from ..graph.node import Entry, Node, topological
@@ -123,7 +124,8 @@ class Program:
             if definition.uses_training:
                 keywords.append(f"_training={self.training}")
             if definition.uses_rng:
-                keywords.append(f"_rng=_generator({', '.join([f'key + {node.draw}', repr(node.attrs.get('ctx') or ''), *tensors])})")
+                where = repr(node.attrs.get("ctx") or "")
+                keywords.append(f"_rng=_generator({', '.join([f'key + {node.draw}', where, *tensors])})")
         call = f"{function}({', '.join([*tensors, *keywords])})"
         name = self._names[id(node)]
         count = node.outputs

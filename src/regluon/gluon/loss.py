@@ -182,8 +182,8 @@ SoftmaxCELoss = SoftmaxCrossEntropyLoss
 class KLDivLoss(Loss):
     """Kullback-Leibler divergence of ``label`` from ``pred``: ``label * (log(label) - pred)``.
 
-    As in the originals, the result is the mean over all axes but ``batch_axis`` for np arrays, and the sum over
-    them for nd arrays.
+    As in the originals, the result is the mean over all axes but ``batch_axis`` for np arrays, and the sum
+    over them for nd arrays.
 
     Parameters
     ----------

@@ -3,10 +3,13 @@ implementation."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ..base import device as devices
 from ..base import dtypes
+from ..base.errors import MXNetError
 from ..ops.registry import get
 from .handles import kinds
 from .invoke import invoke
@@ -14,150 +17,172 @@ from .invoke import invoke
 __all__ = ["legacy_samplers"]
 
 
-def _is_value(value: Any) -> bool:
+def is_value(value: Any) -> bool:
+    """Whether this is an array, a traced value or a Symbol."""
     return isinstance(value, (kinds.nd, kinds.symbol))
+
+
+def sizes(shape: Any) -> tuple[Any, ...]:
+    """A shape from a number or a sequence of numbers."""
+    return tuple(shape) if hasattr(shape, "__iter__") else (shape,)
+
+
+def _keywords(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+    """``name=`` and ``attr=``, which nodes of a Symbol take; nothing else is left to be given."""
+    unknown = [key for key in given if key not in ("name", "attr")]
+    if unknown:
+        raise TypeError(f"random.{kind}() got an unexpected keyword argument {unknown[0]!r}")
+    return {"name": given.get("name"), "user": given.get("attr")}
+
+
+def _context(ctx: Any) -> dict[str, str]:
+    return {} if ctx is None else {"ctx": str(devices.device(ctx))}
+
+
+def _dtype(dtype: Any, out: Any) -> dict[str, Any]:
+    """The type asked for, or that of the array to write to."""
+    if dtype is None and out is not None and not isinstance(out, (list, tuple)):
+        dtype = out.dtype
+    return {} if dtype is None or dtype == "None" else {"dtype": dtypes.to_torch(dtype)}
+
+
+class _Sampler:
+    """Dispatch of one namespace: operators of numbers, or of arrays."""
+
+    def __init__(self, class_of: Callable[[], Any]) -> None:
+        self.class_of = class_of
+
+    def create(self, name: str, attrs: dict[str, Any], shape: Any, ctx: Any, out: Any, kw: Any) -> Any:
+        """A new array from the numbers in ``attrs``; of one element where no shape is given."""
+        if shape is None:
+            shape = (1,) if out is None else tuple(out.shape)
+        attrs = {**attrs, "shape": sizes(shape), **_context(ctx)}
+        return invoke(get(name), [], attrs, out=out, cls=self.class_of(), **kw)
+
+    def sample(
+        self, kind: str, values: dict[str, Any], shape: Any, dtype: Any, ctx: Any, out: Any, given: Any
+    ) -> Any:
+        """Samples of one distribution whose parameters are all numbers or all arrays."""
+        kw = _keywords(kind, given)
+        attrs = _dtype(dtype, out)
+        arrays = [value for value in values.values() if is_value(value)]
+        if not arrays:
+            return self.create(f"_random_{kind}", {**values, **attrs}, shape, ctx, out, kw)
+        if len(arrays) != len(values):
+            types = ", ".join(f"{name} {type(value).__name__}" for name, value in values.items())
+            raise ValueError(
+                f"random.{kind}: the parameters must be all arrays or all numbers; received {types}"
+            )
+        if shape is not None:
+            attrs["shape"] = sizes(shape)
+        return invoke(get(f"_sample_{kind}"), arrays, attrs, out=out, **kw)
+
+
+# Parameters with their defaults, and what is drawn.
+_DISTRIBUTIONS: dict[str, tuple[dict[str, float], str]] = {
+    "uniform": ({"low": 0, "high": 1}, "Samples uniform in [low, high)."),
+    "normal": ({"loc": 0, "scale": 1}, "Normal samples with mean ``loc`` and standard deviation ``scale``."),
+    "poisson": ({"lam": 1}, "Samples of Poisson distributions with mean ``lam``."),
+    "gamma": ({"alpha": 1, "beta": 1}, "Samples of gamma distributions, shape ``alpha`` and scale ``beta``."),
+    "binomial": ({"n": 1, "p": 0.5}, "Successes in ``n`` trials with probability ``p``."),
+    "negative_binomial": ({"k": 1, "p": 1}, "Failures before ``k`` successes with probability ``p``."),
+    "generalized_negative_binomial": (
+        {"mu": 1, "alpha": 1},
+        "Negative binomial samples with mean ``mu`` and dispersion ``alpha``.",
+    ),
+}
+
+
+_REST = """
+
+Parameters
+----------
+{names} : float or array
+    All numbers, or all arrays of one shape (or Symbols).
+shape : int or tuple of int, optional
+    The shape of the result; with arrays, of the samples for each element.
+dtype : str or type, optional
+    A floating type, float32 by default.
+ctx : Context, optional
+    Where the result is, for numbers as parameters.
+out : array, optional
+    An array to write to.
+
+Raises
+------
+ValueError
+    If arrays and numbers are mixed.
+MXNetError
+    If a number is none that the distribution takes.
+"""
+
+
+def _distribution(sampler: _Sampler, kind: str) -> Callable[..., Any]:
+    defaults, text = _DISTRIBUTIONS[kind]
+    names = (*defaults, "shape", "dtype", "ctx", "out")
+    values: dict[str, Any] = {**defaults, "shape": None, "dtype": None, "ctx": None, "out": None}
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > len(names):
+            raise TypeError(f"random.{kind}() takes at most {len(names)} arguments; received {len(args)}")
+        given = dict(zip(names, args, strict=False))
+        for key in given.keys() & kwargs.keys():
+            raise TypeError(f"random.{kind}() got multiple values for argument {key!r}")
+        given = {**values, **given, **kwargs}
+        parameters = {name: given.pop(name) for name in defaults}
+        shape, dtype, ctx, out = (given.pop(name) for name in ("shape", "dtype", "ctx", "out"))
+        return sampler.sample(kind, parameters, shape, dtype, ctx, out, given)
+
+    kinds_of = inspect.Parameter
+    signature = [kinds_of(n, kinds_of.POSITIONAL_OR_KEYWORD, default=values[n]) for n in names]
+    signature.append(kinds_of("kwargs", kinds_of.VAR_KEYWORD))
+    function.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
+    function.__name__ = function.__qualname__ = kind
+    function.__doc__ = text + _REST.format(names=", ".join(defaults))
+    return function
 
 
 def legacy_samplers(class_of: Callable[[], Any]) -> dict[str, Callable[..., Any]]:
     """The functions of one namespace; ``class_of()`` is the class of what they make from numbers."""
+    sampler = _Sampler(class_of)
+    made = {kind: _distribution(sampler, kind) for kind in _DISTRIBUTIONS}
+    for function in (*_derived(sampler, made["normal"]), *_of_data()):
+        made[function.__name__] = function
+    return made
 
-    def sample(
-        kind: str, values: list[Any], names: list[str], shape: Any, dtype: Any, ctx: Any, out: Any
-    ) -> Any:
-        attrs: dict[str, Any] = {}
-        if dtype is not None and dtype != "None":
-            attrs["dtype"] = dtypes.to_torch(dtype)
-        arrays = [value for value in values if _is_value(value)]
-        if arrays:
-            if len(arrays) != len(values):
-                raise ValueError(
-                    f"random.{kind}: the parameters must be all arrays or all numbers; received {values}"
-                )
-            if shape is not None:
-                attrs["shape"] = _sizes(shape)
-            return invoke(get(f"_sample_{kind}"), arrays, attrs, out=out)
-        attrs.update(zip(names, values, strict=True))
-        if shape is None:
-            shape = tuple(out.shape) if out is not None else (1,)
-        attrs["shape"] = _sizes(shape) or (1,)
-        if ctx is not None:
-            attrs["ctx"] = str(ctx)
-        return invoke(get(f"_random_{kind}"), [], attrs, out=out, cls=class_of())
 
-    def uniform(
-        low: Any = 0,
-        high: Any = 1,
-        shape: Any = None,
-        dtype: Any = None,
-        ctx: Any = None,
-        out: Any = None,
-        **kw: Any,
-    ) -> Any:
-        """Samples uniform in [low, high)."""
-        return sample("uniform", [low, high], ["low", "high"], shape, dtype, ctx, out)
-
-    def normal(
-        loc: Any = 0,
-        scale: Any = 1,
-        shape: Any = None,
-        dtype: Any = None,
-        ctx: Any = None,
-        out: Any = None,
-        **kw: Any,
-    ) -> Any:
-        """Samples of normal distributions with mean ``loc`` and standard deviation ``scale``."""
-        return sample("normal", [loc, scale], ["loc", "scale"], shape, dtype, ctx, out)
-
+def _derived(sampler: _Sampler, normal: Callable[..., Any]) -> list[Callable[..., Any]]:
     def randn(
-        *shape: int, loc: Any = 0, scale: Any = 1, dtype: Any = None, ctx: Any = None, **kw: Any
+        *shape: int, loc: Any = 0, scale: Any = 1, dtype: Any = None, ctx: Any = None, **kwargs: Any
     ) -> Any:
         """Normal samples of the given shape."""
-        return normal(loc, scale, shape or None, dtype, ctx, **kw)
-
-    def poisson(
-        lam: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kw: Any
-    ) -> Any:
-        """Samples of Poisson distributions with mean ``lam``."""
-        return sample("poisson", [lam], ["lam"], shape, dtype, ctx, out)
+        if any(isinstance(size, (tuple, list)) for size in shape):
+            raise MXNetError(f"random.randn: the sizes are arguments of their own; received {shape}")
+        return normal(loc, scale, shape, dtype, ctx, **kwargs)
 
     def exponential(
-        scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kw: Any
+        scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kwargs: Any
     ) -> Any:
-        """Samples of exponential distributions with mean ``scale``."""
-        return sample("exponential", [1.0 / scale], ["lam"], shape, dtype, ctx, out)
-
-    def gamma(
-        alpha: Any = 1,
-        beta: Any = 1,
-        shape: Any = None,
-        dtype: Any = None,
-        ctx: Any = None,
-        out: Any = None,
-        **kw: Any,
-    ) -> Any:
-        """Samples of gamma distributions with shape ``alpha`` and scale ``beta``."""
-        return sample("gamma", [alpha, beta], ["alpha", "beta"], shape, dtype, ctx, out)
-
-    def binomial(
-        n: Any = 1,
-        p: Any = 0.5,
-        shape: Any = None,
-        dtype: Any = None,
-        ctx: Any = None,
-        out: Any = None,
-        **kw: Any,
-    ) -> Any:
-        """Successes in ``n`` trials with probability ``p``."""
-        return sample("binomial", [n, p], ["n", "p"], shape, dtype, ctx, out)
-
-    def negative_binomial(
-        k: Any = 1,
-        p: Any = 1,
-        shape: Any = None,
-        dtype: Any = None,
-        ctx: Any = None,
-        out: Any = None,
-        **kw: Any,
-    ) -> Any:
-        """Failures before ``k`` successes with probability ``p``."""
-        return sample("negative_binomial", [k, p], ["k", "p"], shape, dtype, ctx, out)
-
-    def generalized_negative_binomial(
-        mu: Any = 1,
-        alpha: Any = 1,
-        shape: Any = None,
-        dtype: Any = None,
-        ctx: Any = None,
-        out: Any = None,
-        **kw: Any,
-    ) -> Any:
-        """Negative binomial samples with mean ``mu`` and dispersion ``alpha``."""
-        return sample("generalized_negative_binomial", [mu, alpha], ["mu", "alpha"], shape, dtype, ctx, out)
-
-    def multinomial(
-        data: Any, shape: Any = None, get_prob: bool = False, out: Any = None, dtype: Any = "int32", **kw: Any
-    ) -> Any:
-        """Indices drawn with the probabilities in the last axis of ``data``."""
-        attrs: dict[str, Any] = {"get_prob": get_prob, "dtype": dtypes.to_torch(dtype)}
-        if shape is not None and shape != 1:
-            attrs["shape"] = _sizes(shape)
-        return invoke(get("_sample_categorical"), [data], attrs, out=out)
-
-    def shuffle(data: Any, **kw: Any) -> Any:
-        """The rows of ``data`` in random order."""
-        return invoke(get("_shuffle"), [data], {}, out=kw.get("out"))
+        """Samples of exponential distributions with mean ``scale``, a number or an array."""
+        if not is_value(scale) and scale == 0:
+            raise MXNetError("random.exponential: scale must be positive; received 0")
+        return sampler.sample("exponential", {"lam": 1.0 / scale}, shape, dtype, ctx, out, kwargs)
 
     def randint(
-        low: int, high: int, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kw: Any
+        low: int,
+        high: int,
+        shape: Any = None,
+        dtype: Any = None,
+        ctx: Any = None,
+        out: Any = None,
+        **kwargs: Any,
     ) -> Any:
-        """Integers in [low, high)."""
-        attrs: dict[str, Any] = {"low": low, "high": high}
-        attrs["shape"] = (tuple(out.shape) if out is not None else (1,)) if shape is None else _sizes(shape)
-        if dtype is not None:
-            attrs["dtype"] = dtypes.to_torch(dtype)
-        if ctx is not None:
-            attrs["ctx"] = str(ctx)
-        return invoke(get("_random_randint"), [], attrs, out=out, cls=class_of())
+        """Integers in [low, high), as int32 (the default) or int64."""
+        for name, value in (("low", low), ("high", high)):
+            if not hasattr(value, "__index__"):
+                raise MXNetError(f"random.randint: {name} is an integer; received {value!r}")
+        attrs: dict[str, Any] = {"low": int(low), "high": int(high), **_dtype(dtype, out)}
+        return sampler.create("_random_randint", attrs, shape, ctx, out, _keywords("randint", kwargs))
 
     def bernoulli(
         prob: Any = None,
@@ -166,38 +191,77 @@ def legacy_samplers(class_of: Callable[[], Any]) -> dict[str, Callable[..., Any]
         dtype: Any = None,
         ctx: Any = None,
         out: Any = None,
+        **kwargs: Any,
     ) -> Any:
-        """0 and 1, 1 with probability ``prob`` or that of ``logit``."""
+        """0 and 1, 1 with probability ``prob`` or that of ``logit``: numbers or arrays.
+
+        Raises
+        ------
+        ValueError
+            If both or none are given, or ``prob`` is a number outside of [0, 1].
+        """
         if (prob is None) == (logit is None):
-            raise ValueError("bernoulli needs either prob or logit")
+            raise ValueError(f"bernoulli needs either prob or logit; received prob={prob}, logit={logit}")
         value = prob if logit is None else logit
-        attrs: dict[str, Any] = {"is_logit": logit is not None, "prob": None, "logit": None}
-        if size is not None:
-            attrs["size"] = _sizes(size)
-        if dtype is not None:
-            attrs["dtype"] = dtypes.to_torch(dtype)
-        if _is_value(value):
-            return invoke(get("_npi_bernoulli"), [value], attrs, out=out)
+        attrs = {"is_logit": logit is not None, "prob": None, "logit": None, **_dtype(dtype, out)}
+        attrs.update({} if size is None else {"size": sizes(size)})
+        kw = _keywords("bernoulli", kwargs)
+        if is_value(value):
+            return invoke(get("_npi_bernoulli"), [value], attrs, out=out, **kw)
         attrs["prob" if logit is None else "logit"] = value
-        return invoke(get("_npi_bernoulli"), [], attrs, out=out, cls=class_of())
+        return invoke(
+            get("_npi_bernoulli"), [], {**attrs, **_context(ctx)}, out=out, cls=sampler.class_of(), **kw
+        )
 
-    functions = (
-        uniform,
-        normal,
-        randn,
-        poisson,
-        exponential,
-        gamma,
-        binomial,
-        negative_binomial,
-        generalized_negative_binomial,
-        multinomial,
-        shuffle,
-        randint,
-        bernoulli,
-    )
-    return {function.__name__: function for function in functions}
+    return [randn, exponential, randint, bernoulli]
 
 
-def _sizes(shape: Any) -> tuple[Any, ...]:
-    return tuple(shape) if hasattr(shape, "__iter__") else (shape,)
+def _indices(operator: str) -> Callable[..., Any]:
+    def categorical(
+        data: Any,
+        shape: Any = None,
+        get_prob: bool = False,
+        out: Any = None,
+        dtype: Any = "int32",
+        **kwargs: Any,
+    ) -> Any:
+        """Indices drawn with the probabilities in the last axis of ``data``, ``shape`` of them for each row.
+
+        With ``get_prob`` also their log-probabilities, which have a gradient in ``data``.
+        """
+        attrs: dict[str, Any] = {"get_prob": get_prob, **_dtype(dtype, None)}
+        if shape is not None:
+            attrs["shape"] = sizes(shape)
+        return invoke(get(operator), [data], attrs, out=out, **_keywords("categorical", kwargs))
+
+    return categorical
+
+
+def _of_data() -> list[Callable[..., Any]]:
+    # 1.9.1 knows the first operator alone, 2.0.0b1 the second.
+    indices, categorical = _indices("_sample_multinomial"), _indices("_sample_categorical")
+
+    def counts(
+        n: Any, p: Any, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kwargs: Any
+    ) -> Any:
+        attrs = {} if shape is None else {"shape": sizes(shape)}
+        kw = _keywords("multinomial", kwargs)
+        result = invoke(get("_sample_multinomial"), [n, p], attrs, out=out, **kw)
+        return result if dtype is None or out is not None else result.astype(dtype)
+
+    def multinomial(*args: Any, **kwargs: Any) -> Any:
+        """Indices drawn with the probabilities in the last axis of ``data``, as in 1.x (see `categorical`).
+
+        ``multinomial(n, p, shape)`` with two arrays counts the outcomes of ``n`` trials, as in 2.0.
+        """
+        if "p" in kwargs or (len(args) > 1 and is_value(args[1])):
+            return counts(*args, **kwargs)
+        return indices(*args, **kwargs)
+
+    multinomial.__signature__ = inspect.signature(categorical)  # type: ignore[attr-defined]
+
+    def shuffle(data: Any, out: Any = None, **kwargs: Any) -> Any:
+        """A copy of ``data`` with its rows in random order."""
+        return invoke(get("_shuffle"), [data], {}, out=out, **_keywords("shuffle", kwargs))
+
+    return [categorical, multinomial, shuffle]

@@ -1,9 +1,8 @@
-"""Record what the layers and losses of an original say and compute: ``repr``, parameters, values and
-gradients.
+"""Record what the layers and losses of an original say and compute: ``repr``, parameters, values, gradients.
 
 Run once with each original's Python: ``python gluon_cases.py ..``; writes gluon_nn.json/.npz,
-gluon_loss.json/.npz and gluon_signatures.json, merged by version. Inputs and parameters follow `wave`, so that the tests can repeat
-them.
+gluon_loss.json/.npz and gluon_signatures.json, merged by version. Inputs and parameters follow `wave`, so
+that the tests can repeat them.
 """
 
 import inspect
@@ -62,7 +61,10 @@ LAYERS = [
     ("nn.Conv1DTranspose(3, 2)", (2, 4, 5)),
     ("nn.Conv1DTranspose(3, 3, strides=2, padding=1, output_padding=1, in_channels=4)", (2, 4, 5)),
     ("nn.Conv2DTranspose(3, 3)", (1, 4, 3, 4)),
-    ("nn.Conv2DTranspose(4, 3, 2, 1, 1, groups=2, use_bias=False, activation='relu', in_channels=4)", (1, 4, 3, 4)),
+    (
+        "nn.Conv2DTranspose(4, 3, 2, 1, 1, groups=2, use_bias=False, activation='relu', in_channels=4)",
+        (1, 4, 3, 4),
+    ),
     ("nn.Conv3DTranspose(2, 2, strides=2)", (1, 2, 2, 3, 2)),
     ("deformable.DeformableConvolution(3)", (1, 2, 4, 5)),
     (
@@ -70,7 +72,6 @@ LAYERS = [
         "activation='relu', use_bias=False, offset_use_bias=False)",
         (1, 4, 4, 5),
     ),
-    ("deformable.ModulatedDeformableConvolution(3, (3, 3), padding=(1, 1))", (1, 2, 4, 5), {"v": "1"}),
     ("nn.MaxPool1D()", (2, 3, 7)),
     ("nn.MaxPool1D(3, 2, 1, ceil_mode=True)", (2, 3, 8)),
     ("nn.MaxPool2D()", X4),
@@ -94,7 +95,10 @@ LAYERS = [
     ("contrib.PixelShuffle3D((2, 1, 3))", (1, 6, 2, 1, 2)),
     ("contrib.Identity()", (2, 3)),
     ("build(nn.HybridSequential(), nn.Dense(3), nn.Activation('relu'), nn.Dense(2))", (2, 4)),
-    ("build(nn.Sequential(), nn.Dense(3), build(nn.HybridSequential(), nn.Dense(2), nn.BatchNorm()))", (2, 4)),
+    (
+        "build(nn.Sequential(), nn.Dense(3), build(nn.HybridSequential(), nn.Dense(2), nn.BatchNorm()))",
+        (2, 4),
+    ),
     ("build(nn.HybridSequential(), nn.Dense(3), nn.Dense(2), nn.Dense(1))[1]", (2, 3)),
     ("build(nn.HybridSequential(), nn.Dense(3), nn.Dense(2), nn.Dense(1))[1:]", (2, 3)),
     ("build(concurrent(axis=1), nn.Dense(3), contrib.Identity())", (2, 4)),
@@ -237,7 +241,9 @@ def layer(expression, shape, options, arrays, key):
     net(x)
     parameters = net.collect_params()
     case["shown"] = repr(net)
-    case["parameters"] = [[name, list(parameters[name].shape), parameters[name].grad_req] for name in parameters.keys()]
+    case["parameters"] = [
+        [name, list(parameters[name].shape), parameters[name].grad_req] for name in parameters.keys()
+    ]
     fill(parameters)
     arrays[key + "/predict"] = net(x).asnumpy()
     if options.get("no_grad"):
@@ -339,7 +345,7 @@ def main(folder):
             print("refused", expression, type(error), str(error)[:300])
             continue
         cases.append(case)
-    for number, (expression, inputs) in enumerate(LOSSES):
+    for number, (_expression, inputs) in enumerate(LOSSES):
         for phase, item in enumerate(inputs):
             if item is not None:
                 arrays[f"{VERSION}/{number}/input{phase}"] = made(*item, phase)

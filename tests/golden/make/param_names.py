@@ -1,6 +1,7 @@
 """Record names and shapes of the parameters of the model zoo's networks, by running an original.
 
-Run once with each original's Python: ``python param_names.py ../param_names.json``; results are merged by version.
+Run once with each original's Python: ``python param_names.py ../param_names.json``; results are merged by
+version.
 Some networks are written out, for the others there is a digest of the list.
 """
 

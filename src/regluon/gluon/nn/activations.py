@@ -22,7 +22,7 @@ class Activation(HybridBlock):
 
     def __init__(self, activation: str, prefix: str | None = None, params: Any = None) -> None:
         self.__dict__["_act_type"] = activation
-        super().__init__(prefix=prefix if prefix is not None else None, params=params)
+        super().__init__(prefix=prefix, params=params)
         self._act_type = activation
 
     def _alias(self) -> str:
@@ -103,25 +103,10 @@ class SELU(HybridBlock):
 
 
 class GELU(HybridBlock):
-    """Gaussian error linear unit (Hendrycks and Gimpel, 2016).
-
-    Parameters
-    ----------
-    approximation : {"erf", "tanh"}
-        The exact function, or its approximation by tanh.
-    """
-
-    def __init__(self, approximation: str = "erf", prefix: str | None = None, params: Any = None) -> None:
-        if approximation not in ("erf", "tanh"):
-            raise ValueError(
-                f"Unsupported approximation! Expected 'erf' or 'tanh'; received {approximation!r}"
-            )
-        super().__init__(prefix=prefix, params=params)
-        self._approximation = approximation
+    """Gaussian error linear unit ``x * Phi(x)`` (Hendrycks and Gimpel, 2016)."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        kind = "gelu" if self._approximation == "erf" else "gelu_tanh"
-        return F.LeakyReLU(x, act_type=kind, name="fwd")
+        return F.LeakyReLU(x, act_type="gelu", name="fwd")
 
 
 class Swish(HybridBlock):

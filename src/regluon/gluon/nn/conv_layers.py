@@ -298,7 +298,8 @@ class _Pooling(HybridBlock):
         kwargs = self._kwargs
         return (
             f"{type(self).__name__}(size={kwargs['kernel']}, stride={kwargs['stride']}, "
-            f"padding={kwargs['pad']}, ceil_mode={kwargs['pooling_convention'] == 'full'}, global_pool={kwargs['global_pool']}, "
+            f"padding={kwargs['pad']}, ceil_mode={kwargs['pooling_convention'] == 'full'}, "
+            f"global_pool={kwargs['global_pool']}, "
             f"pool_type={kwargs['pool_type']}, layout={kwargs['layout']})"
         )
 
@@ -309,30 +310,56 @@ def _make_pool(kind: str, rank: int) -> type[_Pooling]:
     layouts = _LAYOUTS[rank]
 
     def max_layout_first(
-        self: Any, pool_size: Any = size, strides: Any = None, padding: Any = 0, layout: str = layouts[0],
-        ceil_mode: bool = False, prefix: str | None = None, params: Any = None,
-    ) -> None:  # fmt: skip
+        self: Any,
+        pool_size: Any = size,
+        strides: Any = None,
+        padding: Any = 0,
+        layout: str = layouts[0],
+        ceil_mode: bool = False,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None:
         HybridBlock.__init__(self, prefix=prefix, params=params)
         self._setup(rank, pool_size, strides, padding, ceil_mode, False, "max", layout)
 
     def max_ceil_first(
-        self: Any, pool_size: Any = size, strides: Any = None, padding: Any = 0, ceil_mode: bool = False,
-        layout: str = layouts[0], prefix: str | None = None, params: Any = None,
-    ) -> None:  # fmt: skip
+        self: Any,
+        pool_size: Any = size,
+        strides: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        layout: str = layouts[0],
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None:
         HybridBlock.__init__(self, prefix=prefix, params=params)
         self._setup(rank, pool_size, strides, padding, ceil_mode, False, "max", layout)
 
     def average_layout_first(
-        self: Any, pool_size: Any = size, strides: Any = None, padding: Any = 0, layout: str = layouts[0],
-        ceil_mode: bool = False, count_include_pad: bool = True, prefix: str | None = None, params: Any = None,
-    ) -> None:  # fmt: skip
+        self: Any,
+        pool_size: Any = size,
+        strides: Any = None,
+        padding: Any = 0,
+        layout: str = layouts[0],
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None:
         HybridBlock.__init__(self, prefix=prefix, params=params)
         self._setup(rank, pool_size, strides, padding, ceil_mode, False, "avg", layout, count_include_pad)
 
     def average_ceil_first(
-        self: Any, pool_size: Any = size, strides: Any = None, padding: Any = 0, ceil_mode: bool = False,
-        layout: str = layouts[0], count_include_pad: bool = True, prefix: str | None = None, params: Any = None,
-    ) -> None:  # fmt: skip
+        self: Any,
+        pool_size: Any = size,
+        strides: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        layout: str = layouts[0],
+        count_include_pad: bool = True,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None:
         HybridBlock.__init__(self, prefix=prefix, params=params)
         self._setup(rank, pool_size, strides, padding, ceil_mode, False, "avg", layout, count_include_pad)
 

@@ -33,7 +33,8 @@ class DeformableConvolution(HybridBlock):
         Number of input channels; 0 is inferred at the first call.
     activation : str, optional
         Name of an activation.
-    weight_initializer, bias_initializer, offset_weight_initializer, offset_bias_initializer : Initializer or str
+    weight_initializer, bias_initializer, offset_weight_initializer, offset_bias_initializer : Initializer
+    or str
         Of the parameters. Offsets are zero at first by default, which makes this an ordinary convolution.
 
     Shapes: input (N, in_channels, H, W), output (N, channels, H', W').
@@ -86,7 +87,9 @@ class DeformableConvolution(HybridBlock):
             self._add("deformable_conv", shape, use_bias, weight_initializer, bias_initializer)
             add_activation(self, activation)
 
-    def _add(self, role: str, shape: tuple[int, ...], use_bias: bool, weight_init: Any, bias_init: Any) -> None:
+    def _add(
+        self, role: str, shape: tuple[int, ...], use_bias: bool, weight_init: Any, bias_init: Any
+    ) -> None:
         """The weight, and the bias where there is one, of one of the two convolutions."""
         name = f"{role}_weight"
         weight = make_parameter(self, name, shape=shape, init=weight_init, allow_deferred_init=True)
@@ -101,7 +104,13 @@ class DeformableConvolution(HybridBlock):
 
     def _offset(self, F: Any, x: Any, weight: Any, bias: Any) -> Any:
         return F.Convolution(
-            x, weight, bias, num_filter=self._offset_channels, no_bias=bias is None, name="offset", **self._kwargs
+            x,
+            weight,
+            bias,
+            num_filter=self._offset_channels,
+            no_bias=bias is None,
+            name="offset",
+            **self._kwargs,
         )
 
     def hybrid_forward(

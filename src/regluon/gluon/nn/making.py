@@ -15,9 +15,9 @@ def make_parameter(block: Any, name: str, **keywords: Any) -> Any:
         return block.params.get(name, **keywords)
     shared = block._params._shared
     if shared:
-        for parameter in shared.values():
-            if parameter.name.endswith(name):
-                return parameter
+        for key in (name, shared.prefix + name):
+            if key in shared:
+                return shared[key]  # type: ignore[no-any-return]
     return Parameter(name, **keywords)
 
 

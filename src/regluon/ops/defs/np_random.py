@@ -65,33 +65,43 @@ _TABLE: dict[str, tuple[tuple[str, ...], Transform]] = {
 }
 # The originals give these no gradient.
 _WITHOUT_GRADIENT = ("uniform", "uniform_n", "laplace", "powerd")
-# What numbers must satisfy. Arrays are not looked at: that would wait for the device.
+# What the parameters must satisfy. Arrays on a GPU are not looked at: that would wait for it.
 _NOT_NEGATIVE = ("normal", "normal_n", "gumbel", "logistic", "exponential", "rayleigh")
 _POSITIVE = {"weibull": ("a",), "pareto": ("a",), "powerd": ("a",), "gamma": ("shape", "scale")}
 _SCALAR: tuple[int, ...] = ()
 _OPTIONAL = {"exponential": 1.0, "rayleigh": 1.0}
 
 
-def _check(name: str, values: dict[str, float | None]) -> None:
-    """Refuse numbers that the distribution does not have."""
+def _smallest(value: Any) -> float:
+    """A number itself, or the smallest of an array on the CPU."""
+    if not isinstance(value, Tensor):
+        return float(value)
+    return float(value.min()) if value.device.type == "cpu" and value.numel() else math.inf
+
+
+def _check(name: str, values: dict[str, float]) -> None:
+    """Refuse parameters that the distribution does not have."""
     positive = _POSITIVE.get(name, ())
     for key, value in values.items():
-        if value is None:
-            continue
         if key in positive and not value > 0:
             raise ValueError(f"random.{name.removesuffix('d')}: {key} must be positive; received {value}")
         if key == "scale" and name in _NOT_NEGATIVE and value < 0:
             raise ValueError(f"random.{name}: scale must not be negative; received {value}")
 
 
-def _parameters(
-    values: list[float | None], arrays: list[Tensor | None], size: Any, dtype: Any, ctx: str, appended: bool
-) -> list[Tensor]:
-    """Numbers and arrays as tensors of the result's shape."""
+def _chosen(values: list[float | None], arrays: list[Tensor | None]) -> list[Any]:
+    """The parameters: where a number is None, the next array."""
     given = iter([array for array in arrays if array is not None])
     chosen: list[Any] = [next(given, None) if value is None else value for value in values]
     if any(value is None for value in chosen):
-        raise MXNetError("random: each parameter of the distribution must be a number or an array; one is None")
+        raise MXNetError(
+            "random: each parameter of the distribution must be a number or an array; one is None"
+        )
+    return chosen
+
+
+def _parameters(chosen: list[Any], size: Any, dtype: Any, ctx: str, appended: bool) -> list[Tensor]:
+    """Numbers and arrays as tensors of the result's shape."""
     tensors = [value for value in chosen if isinstance(value, Tensor)]
     device = tensors[0].device if tensors else torch_device(ctx or None)
     kind = wide(dtype)
@@ -131,8 +141,9 @@ def _define(name: str) -> None:
         **values: float | None,
     ) -> Tensor:
         final = floating(dtype, f"random.{name}")
-        _check(name, values)
-        tensors = _parameters([values[n] for n in names], [input1, input2], size, final, ctx, appended)
+        given = _chosen([values[n] for n in names], [input1, input2])
+        _check(name, {n: _smallest(value) for n, value in zip(names, given, strict=True)})
+        tensors = _parameters(given, size, final, ctx, appended)
         return transform(_rng, *tensors).to(final)
 
     own = [
@@ -183,9 +194,10 @@ def bernoulli(
     _rng: Generator = None,
 ) -> Tensor:
     """0 and 1, 1 with the given probability (or that of a logit)."""
-    if not is_logit and prob is not None and not 0 <= prob <= 1:
-        raise ValueError(f"random.bernoulli: prob must be in [0, 1]; received {prob}")
-    (chance,) = _parameters([logit if is_logit else prob], [input1], size, torch.float32, ctx, False)
+    given = _chosen([logit if is_logit else prob], [input1])
+    (chance,) = _parameters(given, size, torch.float32, ctx, False)
+    if not is_logit and (_smallest(chance) < 0 or _smallest(1.0 - chance) < 0):
+        raise ValueError(f"random.bernoulli: prob must be in [0, 1]; received {given[0]}")
     chance = torch.sigmoid(chance) if is_logit else chance
     return (_uniform(chance, _rng) < chance).to(dtype or torch.float32)
 
@@ -246,8 +258,6 @@ def multinomial(
         raise MXNetError(f"multinomial: n must not be negative; received {n}")
     if a is None:
         chances = torch.tensor(pvals or (), dtype=torch.float64)
-        if sum((pvals or ())[:-1]) > 1.0 + 1e-6:
-            raise MXNetError(f"multinomial: the probabilities must sum to at most 1; received {pvals}")
     else:
         chances = a.detach().to(torch.float64)
     if chances.ndim != 1 or not chances.shape[0]:
@@ -257,6 +267,9 @@ def multinomial(
     shape = tuple(size or ())
     if _rng is None:
         return torch.empty((*shape, chances.shape[0]), dtype=torch.int64, device=chances.device)
+    if chances.device.type == "cpu" and (float(chances.sum()) > 1.0 + 1e-6 or float(chances.min()) < 0):
+        given = chances.tolist()
+        raise MXNetError(f"multinomial: the probabilities are not negative and sum to 1; received {given}")
     full = torch.cat([chances[:-1], (1 - chances[:-1].sum(0, keepdim=True)).clamp(min=0)])
     trials = torch.tensor(float(n), dtype=torch.float64, device=chances.device)
     return multinomial_counts(trials, full.expand(*shape, -1), _rng).to(torch.int64)

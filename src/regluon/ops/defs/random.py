@@ -112,7 +112,10 @@ _RULES: dict[str, tuple[Callable[..., bool], str]] = {
     "exponential": (lambda lam: lam > 0, "lam must be positive"),
     "gamma": (lambda alpha, beta: alpha > 0 and beta > 0, "alpha and beta must be positive"),
     "poisson": (lambda lam: lam >= 0, "lam must not be negative"),
-    "negative_binomial": (lambda k, p: k >= 0 and 0 < p <= 1, "k must not be negative, and p must be in (0, 1]"),
+    "negative_binomial": (
+        lambda k, p: k >= 0 and 0 < p <= 1,
+        "k must not be negative, and p must be in (0, 1]",
+    ),
     "generalized_negative_binomial": (
         lambda mu, alpha: mu >= 0 and alpha >= 0,
         "mu and alpha must not be negative",
@@ -181,9 +184,7 @@ def _define_scalar(kind: str) -> None:
     doc = f"Samples of the {kind.replace('_', ' ')} distribution with parameters {', '.join(names)}."
     name = f"_random_{kind}"
     aliases = (f"random_{kind}", *_EXTRA_ALIASES.get(kind, ()))
-    operator(name, aliases=aliases, gradient="zero", infer=infer)(
-        _with_parameters(sample, names, name, doc)
-    )
+    operator(name, aliases=aliases, gradient="zero", infer=infer)(_with_parameters(sample, names, name, doc))
 
     def like(data: Tensor, *, _rng: Generator = None, **parameters: float) -> Tensor:
         final = floating(data.dtype, f"{kind}_like")
@@ -291,7 +292,9 @@ def sample_categorical(
 ) -> Any:
     """Indices drawn with the probabilities in the last axis; their log-probabilities with ``get_prob``."""
     if data.ndim == 0:
-        raise MXNetError("categorical: the probabilities are the last axis of the data; received a scalar array")
+        raise MXNetError(
+            "categorical: the probabilities are the last axis of the data; received a scalar array"
+        )
     extra = tuple(shape or ())
     kind = dtype or torch.int32
     size = (*data.shape[:-1], *extra) or (1,)
@@ -344,8 +347,8 @@ def sample_multinomial(
     """Indices or counts, by the number of inputs.
 
     With one input, as in 1.x: indices drawn with the probabilities in its last axis, and with ``get_prob``
-    their log-probabilities. With two, as in 2.0: counts of ``data`` trials over the categories in the last axis of
-    ``p``, of the type of ``data``.
+    their log-probabilities. With two, as in 2.0: counts of ``data`` trials over the categories in the last
+    axis of ``p``, of the type of ``data``.
     """
     if p is None:
         return sample_categorical(data, shape=shape, get_prob=get_prob, dtype=dtype, _rng=_rng)
@@ -375,7 +378,9 @@ def sample_unique_zipfian(*, range_max: int, shape: Shape | None = None, _rng: G
     """
     rows, count = (1, 1) if not shape else (shape[0], shape[-1])
     if count > range_max:
-        raise MXNetError(f"unique_zipfian: there are only {range_max} numbers below {range_max}; asked for {count}")
+        raise MXNetError(
+            f"unique_zipfian: there are only {range_max} numbers below {range_max}; asked for {count}"
+        )
     if _rng is None:
         return torch.empty((rows, count), dtype=torch.int64), torch.empty((rows,), dtype=torch.int64)
     drawn = [_unique_zipfian(range_max, count, _rng) for _ in range(rows)]

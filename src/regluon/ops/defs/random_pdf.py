@@ -1,6 +1,7 @@
 """Densities of the distributions that the samplers draw from, at given samples, per row of parameters.
 
-Parameters have the leading dimensions of the samples: ``sample`` is (s, m), a parameter (s), the result (s, m).
+Parameters have the leading dimensions of the samples: ``sample`` is (s, m), a parameter (s), the result
+(s, m).
 """
 
 from __future__ import annotations

@@ -106,7 +106,12 @@ densenet_spec: dict[int, tuple[int, int, list[int]]] = {
 
 
 def get_densenet(
-    num_layers: int, pretrained: bool = False, ctx: Any = None, root: Any = None, device: Any = None, **kwargs: Any
+    num_layers: int,
+    pretrained: bool = False,
+    ctx: Any = None,
+    root: Any = None,
+    device: Any = None,
+    **kwargs: Any,
 ) -> DenseNet:
     """DenseNet with 121, 161, 169 or 201 layers; with ``pretrained`` its parameters are read from ``root``.
 

@@ -66,9 +66,7 @@ def _a(name: str, pooled: int) -> nn.HybridConcatenate:
 def _b(name: str) -> nn.HybridConcatenate:
     module = _module(name)
     with module.name_scope():
-        module.add(
-            _branch((384, 3, 2)), _branch((64,), (96, 3, 1, 1), (96, 3, 2)), _branch(_MAXIMUM)
-        )
+        module.add(_branch((384, 3, 2)), _branch((64,), (96, 3, 1, 1), (96, 3, 2)), _branch(_MAXIMUM))
     return module
 
 

@@ -10,8 +10,17 @@ from ...hybrid import HybridBlock
 from ..model_store import load_pretrained
 
 __all__ = [
-    "MobileNet", "MobileNetV2", "get_mobilenet", "get_mobilenet_v2", "mobilenet0_25", "mobilenet0_5",
-    "mobilenet0_75", "mobilenet1_0", "mobilenet_v2_0_25", "mobilenet_v2_0_5", "mobilenet_v2_0_75",
+    "MobileNet",
+    "MobileNetV2",
+    "get_mobilenet",
+    "get_mobilenet_v2",
+    "mobilenet0_5",
+    "mobilenet0_25",
+    "mobilenet0_75",
+    "mobilenet1_0",
+    "mobilenet_v2_0_5",
+    "mobilenet_v2_0_25",
+    "mobilenet_v2_0_75",
     "mobilenet_v2_1_0",
 ]  # fmt: skip
 
@@ -149,7 +158,12 @@ def _width(multiplier: float) -> str:
 
 
 def get_mobilenet(
-    multiplier: float, pretrained: bool = False, ctx: Any = None, root: Any = None, device: Any = None, **kwargs: Any
+    multiplier: float,
+    pretrained: bool = False,
+    ctx: Any = None,
+    root: Any = None,
+    device: Any = None,
+    **kwargs: Any,
 ) -> MobileNet:
     """MobileNet; with ``pretrained`` (widths 1, 0.75, 0.5, 0.25) its parameters are read from ``root``."""
     net = MobileNet(multiplier, **kwargs)
@@ -159,7 +173,12 @@ def get_mobilenet(
 
 
 def get_mobilenet_v2(
-    multiplier: float, pretrained: bool = False, ctx: Any = None, root: Any = None, device: Any = None, **kwargs: Any
+    multiplier: float,
+    pretrained: bool = False,
+    ctx: Any = None,
+    root: Any = None,
+    device: Any = None,
+    **kwargs: Any,
 ) -> MobileNetV2:
     """MobileNet V2; with ``pretrained`` (widths 1, 0.75, 0.5, 0.25) its parameters are read from ``root``."""
     net = MobileNetV2(multiplier, **kwargs)

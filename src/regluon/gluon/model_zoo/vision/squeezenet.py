@@ -24,7 +24,7 @@ def _convolution(channels: int, kernel: int, padding: int = 0) -> nn.HybridSeque
 
 
 def _fire(squeezed: int) -> nn.HybridSequential:
-    """A 1x1 convolution to few channels, then 1x1 and 3x3 convolutions side by side to four times as many each."""
+    """A 1x1 convolution to few channels, then 1x1 and 3x3 ones side by side to four times as many each."""
     part = nn.HybridSequential(prefix="")
     part.add(_convolution(squeezed, 1))
     expand = nn.HybridConcatenate(axis=1, prefix="")
@@ -47,7 +47,9 @@ class SqueezeNet(HybridBlock):
     def __init__(self, version: str, classes: int = 1000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if version not in _SPEC:
-            raise ValueError(f"Unsupported SqueezeNet version {version!r}: expected one of {', '.join(_SPEC)}")
+            raise ValueError(
+                f"Unsupported SqueezeNet version {version!r}: expected one of {', '.join(_SPEC)}"
+            )
         channels, kernel, groups = _SPEC[version]
         with self.name_scope():
             self.features = nn.HybridSequential(prefix="")
@@ -67,7 +69,12 @@ class SqueezeNet(HybridBlock):
 
 
 def get_squeezenet(
-    version: str, pretrained: bool = False, ctx: Any = None, root: Any = None, device: Any = None, **kwargs: Any
+    version: str,
+    pretrained: bool = False,
+    ctx: Any = None,
+    root: Any = None,
+    device: Any = None,
+    **kwargs: Any,
 ) -> SqueezeNet:
     """SqueezeNet 1.0 or 1.1; with ``pretrained`` its parameters are read from ``root``."""
     net = SqueezeNet(version, **kwargs)

@@ -29,11 +29,18 @@ class VGG(HybridBlock):
     """
 
     def __init__(
-        self, layers: list[int], filters: list[int], classes: int = 1000, batch_norm: bool = False, **kwargs: Any
+        self,
+        layers: list[int],
+        filters: list[int],
+        classes: int = 1000,
+        batch_norm: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if len(layers) != len(filters):
-            raise ValueError(f"layers and filters must be of one length; received {len(layers)} and {len(filters)}")
+            raise ValueError(
+                f"layers and filters must be of one length; received {len(layers)} and {len(filters)}"
+            )
         with self.name_scope():
             self.features = nn.HybridSequential(prefix="")
             for count, channels in zip(layers, filters, strict=True):
@@ -65,7 +72,12 @@ vgg_spec: dict[int, tuple[list[int], list[int]]] = {
 
 
 def get_vgg(
-    num_layers: int, pretrained: bool = False, ctx: Any = None, root: Any = None, device: Any = None, **kwargs: Any
+    num_layers: int,
+    pretrained: bool = False,
+    ctx: Any = None,
+    root: Any = None,
+    device: Any = None,
+    **kwargs: Any,
 ) -> VGG:
     """VGG with 11, 13, 16 or 19 layers; with ``pretrained`` its parameters are read from ``root``.
 
