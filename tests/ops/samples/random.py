@@ -46,11 +46,27 @@ SAMPLES: dict[str, list[Sample]] = {
     "_random_randint": [_no_gradient([], low=-2, high=5, shape=(2, 3))],
     "_shuffle": [_no_gradient([_CHANCES])],
     "_sample_categorical": [_no_gradient([_CHANCES], shape=(3,)), _no_gradient([_CHANCES], get_prob=True)],
-    "_sample_multinomial": [_no_gradient([_COUNTS, _CHANCES], shape=(2,))],
+    "_sample_multinomial": [
+        _no_gradient([_COUNTS, _CHANCES], shape=(2,)),
+        _no_gradient([_CHANCES], shape=(2, 3), get_prob=True, dtype="float64"),
+        _no_gradient([_CHANCES[0]]),
+    ],
     "_sample_unique_zipfian": [_no_gradient([], range_max=50, shape=(2, 4))],
-    "_npi_bernoulli": [_no_gradient([], prob=0.3, size=(4,)), _no_gradient([_POSITIVE])],
-    "_npi_choice": [_no_gradient([], a=5, size=(3,)), _no_gradient([_POSITIVE], size=(2,))],
-    "_npi_multinomial": [_no_gradient([], n=4, pvals=(0.2, 0.8), size=(3,))],
+    "_npi_bernoulli": [
+        _no_gradient([], prob=0.3, size=(4,)),
+        _no_gradient([_POSITIVE]),
+        _no_gradient([_COUNTS], is_logit=True, size=(3, 2), dtype="bool"),
+    ],
+    "_npi_choice": [
+        _no_gradient([], a=5, size=(3,)),
+        _no_gradient([_POSITIVE], size=(2,)),
+        _no_gradient([_CHANCES, np.array([0.3, 0.7], dtype=np.float32)], size=(4, 3), weighted=True),
+        _no_gradient([_CHANCES[0]], a=2, size=(), replace=False, weighted=True),
+    ],
+    "_npi_multinomial": [
+        _no_gradient([], n=4, pvals=(0.2, 0.8), size=(3,)),
+        _no_gradient([_CHANCES[0]], n=4),
+    ],
 }
 for _kind, _attrs in _SCALAR.items():
     SAMPLES[f"_random_{_kind}"] = [_no_gradient([], shape=(2, 3), **_attrs)]
@@ -61,4 +77,5 @@ for _kind, _attrs in _NUMPY.items():
     SAMPLES[f"_npi_{_kind}"] = [
         _no_gradient([], size=(2, 3), **_attrs),
         _no_gradient([_POSITIVE] * len(_attrs)),
+        _no_gradient([_POSITIVE] * len(_attrs), size=(3, 2), dtype="float64"),
     ]

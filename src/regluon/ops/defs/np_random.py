@@ -76,7 +76,7 @@ def _smallest(value: Any) -> float:
     """A number itself, or the smallest of an array on the CPU."""
     if not isinstance(value, Tensor):
         return float(value)
-    return float(value.min()) if value.device.type == "cpu" and value.numel() else math.inf
+    return float(value.detach().min()) if value.device.type == "cpu" and value.numel() else math.inf
 
 
 def _check(name: str, values: dict[str, float]) -> None:
