@@ -49,7 +49,7 @@ def run_demo(out: Path, data: Path | None = None, epochs: int = 15, seed: int = 
 
     final = runs[-1]
     training.export(final, out)
-    sample = split.test_images[:100]
+    sample = split.test_images[:1000]
     here = training.probabilities(final.network, sample)
     there = _predict_in_new_process(out, sample)
     difference = float(numpy.abs(here - there).max())

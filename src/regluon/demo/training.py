@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy
+import torch
 from tqdm import tqdm
 
 import regluon as mx
@@ -60,6 +63,20 @@ class Run:
         }
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one processor: for images this small more threads gain nothing, and they wait for each
+    other for long whenever another program is busy.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@one_thread()
 def train(mode: Mode, data: Digits, epochs: int, seed: int) -> Run:
     """Train from ``seed`` with momentum SGD and a cosine schedule on randomly shifted images, then
     measure."""

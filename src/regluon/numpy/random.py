@@ -35,7 +35,7 @@ def _number_or_array(name: str, value: Any) -> Any:
         raise ValueError(f"{name} must be a number or an array; received {value!r}") from None
 
 
-def sample(
+def _sample(
     kind: str,
     parameters: dict[str, Any],
     size: Any = None,
@@ -73,7 +73,7 @@ def uniform(
     ctx: Any = None,
 ) -> Any:
     """Samples uniform in [low, high)."""
-    return sample("uniform", {"low": low, "high": high}, size, dtype, device, ctx, out)
+    return _sample("uniform", {"low": low, "high": high}, size, dtype, device, ctx, out)
 
 
 def normal(
@@ -86,7 +86,7 @@ def normal(
     ctx: Any = None,
 ) -> Any:
     """Normal samples with mean ``loc`` and standard deviation ``scale``, differentiable in both."""
-    return sample("normal", {"loc": loc, "scale": scale}, size, dtype, device, ctx, out)
+    return _sample("normal", {"loc": loc, "scale": scale}, size, dtype, device, ctx, out)
 
 
 def _written(result: Any, out: Any) -> Any:
@@ -119,48 +119,48 @@ def laplace(
     ctx: Any = None,
 ) -> Any:
     """Samples of the Laplace distribution."""
-    return sample("laplace", {"loc": loc, "scale": scale}, size, dtype, device, ctx, out)
+    return _sample("laplace", {"loc": loc, "scale": scale}, size, dtype, device, ctx, out)
 
 
 def logistic(
     loc: Any = 0.0, scale: Any = 1.0, size: Any = None, device: Any = None, out: Any = None, ctx: Any = None
 ) -> Any:
     """Samples of the logistic distribution."""
-    return sample("logistic", {"loc": loc, "scale": scale}, size, None, device, ctx, out)
+    return _sample("logistic", {"loc": loc, "scale": scale}, size, None, device, ctx, out)
 
 
 def gumbel(
     loc: Any = 0.0, scale: Any = 1.0, size: Any = None, device: Any = None, out: Any = None, ctx: Any = None
 ) -> Any:
     """Samples of the Gumbel distribution."""
-    return sample("gumbel", {"loc": loc, "scale": scale}, size, None, device, ctx, out)
+    return _sample("gumbel", {"loc": loc, "scale": scale}, size, None, device, ctx, out)
 
 
 def exponential(
     scale: Any = 1.0, size: Any = None, device: Any = None, out: Any = None, ctx: Any = None
 ) -> Any:
     """Samples of the exponential distribution with mean ``scale``."""
-    return sample("exponential", {"scale": scale}, size, None, device, ctx, out)
+    return _sample("exponential", {"scale": scale}, size, None, device, ctx, out)
 
 
 def rayleigh(scale: Any = 1.0, size: Any = None, device: Any = None, out: Any = None, ctx: Any = None) -> Any:
     """Samples of the Rayleigh distribution."""
-    return sample("rayleigh", {"scale": scale}, size, None, device, ctx, out)
+    return _sample("rayleigh", {"scale": scale}, size, None, device, ctx, out)
 
 
 def weibull(a: Any, size: Any = None, device: Any = None, out: Any = None, ctx: Any = None) -> Any:
     """Samples of the Weibull distribution with shape ``a`` and scale 1."""
-    return sample("weibull", {"a": a}, size, None, device, ctx, out)
+    return _sample("weibull", {"a": a}, size, None, device, ctx, out)
 
 
 def pareto(a: Any, size: Any = None, device: Any = None, out: Any = None, ctx: Any = None) -> Any:
     """Samples of the Pareto II (Lomax) distribution with shape ``a``."""
-    return sample("pareto", {"a": a}, size, None, device, ctx, out)
+    return _sample("pareto", {"a": a}, size, None, device, ctx, out)
 
 
 def power(a: Any, size: Any = None, device: Any = None, out: Any = None, ctx: Any = None) -> Any:
     """Samples in [0, 1] with density ``a x^(a-1)``."""
-    return sample("powerd", {"a": a}, size, None, device, ctx, out)
+    return _sample("powerd", {"a": a}, size, None, device, ctx, out)
 
 
 def gamma(
@@ -173,7 +173,7 @@ def gamma(
     ctx: Any = None,
 ) -> Any:
     """Samples of the gamma distribution, differentiable in both parameters."""
-    return sample("gamma", {"shape": shape, "scale": scale}, size, dtype, device, ctx, out)
+    return _sample("gamma", {"shape": shape, "scale": scale}, size, dtype, device, ctx, out)
 
 
 def beta(a: Any, b: Any, size: Any = None, dtype: Any = None, device: Any = None, ctx: Any = None) -> Any:
@@ -306,7 +306,7 @@ def multivariate_normal(
     # Operators alone find the shape, so that Symbols of unknown shape do as well.
     vectors = mean + apply("_npi_sum", [factor], axis=-1)
     zeros = apply("_npi_full_like", [vectors], fill_value=0.0)
-    noise = sample("normal_n", {"loc": zeros, "scale": 1.0}, () if size is None else size)
+    noise = _sample("normal_n", {"loc": zeros, "scale": 1.0}, () if size is None else size)
     column = apply("_npi_matmul", [factor, apply("_npi_expand_dims", [noise], axis=-1)])
     return mean + apply("_npi_squeeze", [column], axis=-1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..numpy.random import bernoulli, sample
+from ..numpy.random import _sample, bernoulli
 from ..numpy.tools import apply, as_array, sizes
 from ..random import seed
 
@@ -20,7 +20,7 @@ def uniform_n(
     ctx: Any = None,
 ) -> Any:
     """Samples uniform in [low, high): ``batch_shape`` of them for each parameter, in the leading axes."""
-    return sample("uniform_n", {"low": low, "high": high}, batch_shape, dtype, device, ctx)
+    return _sample("uniform_n", {"low": low, "high": high}, batch_shape, dtype, device, ctx)
 
 
 def normal_n(
@@ -32,7 +32,7 @@ def normal_n(
     ctx: Any = None,
 ) -> Any:
     """Normal samples: ``batch_shape`` of them for each parameter, in the leading axes."""
-    return sample("normal_n", {"loc": loc, "scale": scale}, batch_shape, dtype, device, ctx)
+    return _sample("normal_n", {"loc": loc, "scale": scale}, batch_shape, dtype, device, ctx)
 
 
 def categorical(
