@@ -67,10 +67,8 @@ def _wrap(value: _Loaded, kind: type[Any]) -> Any:
     """An array of the given kind around what a file held."""
     if not isinstance(value, SparseTensor):
         return kind._wrap(value, None)
-    sparse: Any
-    try:
-        sparse = importlib.import_module("regluon.ndarray.sparse")
-    except ImportError:
+    sparse: Any = importlib.import_module("regluon.ndarray.sparse")
+    if not hasattr(sparse, "csr_matrix"):
         return kind._wrap(value.to_dense(), None)
     parts = [NDArray._wrap(part, None) for part in (value.data, *reversed(value.auxiliary))]
     if value.storage == "csr":
