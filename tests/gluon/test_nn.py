@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,10 @@ def test_repr_is_the_originals(version: str, case: dict[str, Any]) -> None:
 def test_values_are_the_originals(version: str, case: dict[str, Any], hybridize: bool) -> None:
     net = make(version, case)
     if hybridize:
-        net.hybridize()
+        with warnings.catch_warnings():
+            # A Sequential of hybrid layers says that HybridSequential is better: see the test of that.
+            warnings.filterwarnings("ignore", message="all children of the Sequential")
+            net.hybridize()
     net.initialize()
     value = wave(case["input"], 1)
     if case["integer"]:
@@ -367,3 +371,9 @@ def test_layers_compose_on_symbols() -> None:
     named = [name for name in net.collect_params() if "running" not in name]
     assert sorted(symbol.list_arguments()) == sorted(["data", *named])
     assert sorted(symbol.list_auxiliary_states()) == sorted(n for n in net.collect_params() if "running" in n)
+
+
+def test_a_sequential_of_hybrid_layers_recommends_hybrid_sequential() -> None:
+    net = build(nn.Sequential(), nn.Dense(1), nn.Dense(2))
+    with pytest.warns(UserWarning, match="HybridSequential would run them as one graph"):
+        net.hybridize()

@@ -365,7 +365,10 @@ class NDArray:
         """The array in another storage type."""
         if stype == "default":
             return self
-        return invoke(get("cast_storage"), (self,), {"stype": stype})
+        raise MXNetError(
+            f"arrays are dense here: tostype({stype!r}) is not available; expected "
+            "'default'. Keep the dense array"
+        )
 
     # Gradients ----------------------------------------------------------------------
 
@@ -551,9 +554,7 @@ class ndarray(NDArray):
     @property
     def mT(self) -> Any:
         """The array with its last two axes swapped."""
-        return invoke(
-            get("_npi_swapaxes" if _has("_npi_swapaxes") else "SwapAxis"), (self,), {"dim1": -1, "dim2": -2}
-        )
+        return invoke(get("SwapAxis"), (self,), {"dim1": -1, "dim2": -2})
 
     def __hash__(self) -> int:
         return id(self) >> 4
@@ -598,12 +599,6 @@ class ndarray(NDArray):
         from .dispatch import array_ufunc
 
         return array_ufunc(module, ufunc, method, inputs, kwargs)
-
-
-def _has(name: str) -> bool:
-    from ..ops.registry import exists
-
-    return exists(name)
 
 
 def _plain_key(key: Any) -> Any:

@@ -225,7 +225,7 @@ def interpret(
                 return values[id(entry.node)]
             except KeyError:
                 raise MXNetError(f"the variable {entry.node.name} has no value") from None
-        return results[id(entry.node)][entry.index]
+        return results[id(entry.node)][entry.index]  # type: ignore[no-any-return]
 
     for node in topological(outputs):
         if node.op is None or id(node) in results:

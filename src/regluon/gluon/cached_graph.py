@@ -338,7 +338,7 @@ class CachedGraph:
                 "before "
                 "calling export."
             )
-        structure, specs = _as_signature(signature)
+        structure, specs = signature
         for recorded in reversed(self.graphs.values()):
             if recorded.mode == (False, False) and recorded.mark == fingerprint(self.block):
                 return recorded
@@ -456,10 +456,6 @@ class _Spec:
     def zeros(self) -> Any:
         device = self.context.torch if self.context is not None else torch.device("cpu")
         return self.cls._wrap(torch.zeros(self.shape, dtype=self.dtype, device=device), self.context)
-
-
-def _as_signature(signature: Any) -> tuple[Any, list[_Spec]]:
-    return signature  # type: ignore[no-any-return]
 
 
 def remember(block: Any, args: tuple[Any, ...]) -> None:

@@ -191,14 +191,13 @@ def load_imported(
 def export(block: Any, path: Any, epoch: int, remove_amp_cast: bool, format: str | None) -> Any:
     """See `HybridBlock.export`."""
     record = block._graph_cache().for_export()
-    names, keys = _export_names(record)
     for node, parameter in record.parameters:
         node.user = {**parameter.var()._single().node.user, **_shape_text(parameter)}
     auxiliary = auxiliary_ids(topological(record.outputs))
     arrays: dict[str, Any] = {}
     for node, parameter in record.parameters:
         tag = "aux" if id(node) in auxiliary else "arg"
-        arrays.setdefault(f"{tag}:{keys[id(node)]}", _reduced(parameter))
+        arrays.setdefault(f"{tag}:{node.name}", _reduced(parameter))
     for node, array in record.captured:
         arrays[f"{'aux' if id(node) in auxiliary else 'arg'}:{node.name}"] = array
     for text, location in dict.fromkeys(record.frozen):
@@ -215,17 +214,11 @@ def export(block: Any, path: Any, epoch: int, remove_amp_cast: bool, format: str
     if path is None:
         symbol = Symbol._of(convert.copy_entries(record.outputs))
         return symbol, arrays
-    text = convert.to_json(record.outputs, remove_amp_cast, attributes, names)
+    text = convert.to_json(record.outputs, remove_amp_cast, attributes)
     symbol_file, param_file = f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
     serial.save(param_file, arrays, format=format)
     write_text(symbol_file, text)
     return symbol_file, param_file
-
-
-def _export_names(record: Any) -> tuple[dict[int, str], dict[int, str]]:
-    names: dict[int, str] = {}
-    keys = {id(node): node.name for node, _ in record.parameters}
-    return names, keys
 
 
 def _shape_text(parameter: Any) -> dict[str, str]:

@@ -30,7 +30,7 @@ def merge(first: Partial, second: Any) -> Partial:
         return first
     second = tuple(second)
     if first is None:
-        return second
+        return second  # type: ignore[no-any-return]
     if len(first) != len(second):
         raise ValueError(f"{first} and {second}")
     merged = []

@@ -41,7 +41,7 @@ def _read_int(value: Any) -> int:
         return int(text.rstrip("L")) if "." not in text and "e" not in text else _whole(float(text))
     if isinstance(value, float):
         return _whole(value)
-    return value.__index__()
+    return value.__index__()  # type: ignore[no-any-return]
 
 
 def _whole(value: float) -> int:

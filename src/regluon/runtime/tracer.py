@@ -437,9 +437,8 @@ class Tracer:
         raise ValueReadError(
             f"{what} needs the value of {node.name} while the hybridized block is recorded"
             + (f", at {where}" if where else "")
-            + ". Recorded once, a branch on a value would be wrong for the next input. Use npx.cond, "
-            "npx.foreach or "
-            "npx.while_loop (F.contrib.cond, ...), leave this block unhybridized, or call "
+            + ". Recorded once, a branch on a value would be wrong for the next input. Choose by value "
+            "with where(), leave this block unhybridized, or call "
             'hybridize(on_value_read="break") to run it op by op'
         )
 

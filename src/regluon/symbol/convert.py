@@ -63,9 +63,8 @@ def to_json(
     entries: Sequence[Entry],
     remove_amp_cast: bool = True,
     graph_attributes: Mapping[str, Any] | None = None,
-    names: Mapping[int, str] | None = None,
 ) -> str:
-    """The JSON text of a graph; ``names`` renames nodes by id."""
+    """The JSON text of a graph, with graph-level attributes."""
     if remove_amp_cast:
         entries = without_casts(entries)
     order = topological(entries)
@@ -74,7 +73,7 @@ def to_json(
     for node in order:
         record = NodeRecord(
             "null" if node.op is None else node.op.name,
-            (names or {}).get(id(node), node.name),
+            node.name,
             _written(node),
             [(places[id(entry.node)], entry.index) for entry in node.inputs],
             node.outputs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -89,6 +90,22 @@ class Sequential(_Container, Block):
     def forward(self, x: Any, *args: Any) -> Any:
         """Run the blocks in order."""
         return self._run(x, args)
+
+    def hybridize(self, active: bool = True, **kwargs: Any) -> None:
+        """Hybridize the children; warns where HybridSequential would make one graph of all of them."""
+        children = list(self._children.values())
+        if (
+            active
+            and type(self) is Sequential
+            and children
+            and all(isinstance(c, HybridBlock) for c in children)
+        ):
+            warnings.warn(
+                f"all children of the Sequential '{self.name}' are HybridBlocks: "
+                "HybridSequential would run them as one graph",
+                stacklevel=2,
+            )
+        super().hybridize(active, **kwargs)
 
 
 class HybridSequential(_Container, HybridBlock):

@@ -56,7 +56,7 @@ def dot(
     if left.shape[-1] != right.shape[0]:
         raise MXNetError(f"dot: shapes {tuple(left.shape)} and {tuple(right.shape)} do not fit")
     result = torch.tensordot(left, right, 1)
-    return result.reshape(1) if result.dim() == 0 else result
+    return result.reshape(1) if result.dim() == 0 else result  # type: ignore[no-any-return]
 
 
 def _infer_batch_dot(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
@@ -115,7 +115,7 @@ def gemm(
 ) -> Tensor:
     """``alpha * op(A) op(B) + beta * C`` of the matrices in the last two axes."""
     product = gemm2(A, B, transpose_a=transpose_a, transpose_b=transpose_b, alpha=alpha, axis=axis)
-    return product + beta * C
+    return product + beta * C  # type: ignore[no-any-return]
 
 
 @operator("_linalg_syrk", aliases=("linalg_syrk",))
@@ -127,7 +127,7 @@ def syrk(A: Tensor, *, transpose: bool = False, alpha: float = 1.0) -> Tensor:
 @operator("_linalg_potrf", aliases=("linalg_potrf",))
 def potrf(A: Tensor) -> Tensor:
     """The lower Cholesky factor."""
-    return torch.linalg.cholesky(A)
+    return torch.linalg.cholesky(A)  # type: ignore[no-any-return]
 
 
 @operator("_linalg_potri", aliases=("linalg_potri",))
@@ -152,7 +152,7 @@ def trsm(
     upper = not lower
     if transpose:
         factor, upper = factor.mT, not upper
-    return torch.linalg.solve_triangular(factor, alpha * B, upper=upper, left=not rightside)
+    return torch.linalg.solve_triangular(factor, alpha * B, upper=upper, left=not rightside)  # type: ignore[no-any-return]
 
 
 @operator("_linalg_trmm", aliases=("linalg_trmm",))
@@ -193,13 +193,13 @@ def makediag(A: Tensor, *, offset: int = 0) -> Tensor:
 @operator("_linalg_inverse", aliases=("linalg_inverse", "_npi_inv"), np="linalg.inv")
 def inverse(A: Tensor) -> Tensor:
     """The inverses of the matrices."""
-    return torch.linalg.inv(A)
+    return torch.linalg.inv(A)  # type: ignore[no-any-return]
 
 
 @operator("_linalg_det", aliases=("linalg_det", "_npi_det"), np="linalg.det")
 def det(A: Tensor) -> Tensor:
     """The determinants of the matrices."""
-    return torch.linalg.det(A)
+    return torch.linalg.det(A)  # type: ignore[no-any-return]
 
 
 @operator("_linalg_slogdet", aliases=("linalg_slogdet", "_npi_slogdet"), np="linalg.slogdet", outputs=2)

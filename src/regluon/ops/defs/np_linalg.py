@@ -25,7 +25,7 @@ def _same_type(*tensors: Tensor) -> list[Tensor]:
 
 def _tensordot(a: Tensor, b: Tensor, axes: Any) -> Tensor:
     a, b = _same_type(a, b)
-    return torch.tensordot(a, b, axes)
+    return torch.tensordot(a, b, axes)  # type: ignore[no-any-return]
 
 
 @operator("_npi_dot", aliases=("_np_dot",), np="dot", amp="low")
@@ -38,7 +38,7 @@ def np_dot(a: Tensor, b: Tensor) -> Tensor:
         return torch.matmul(a, b)
     if a.shape[-1] != b.shape[-2 if b.dim() > 1 else -1]:
         raise MXNetError(f"dot: shapes {tuple(a.shape)} and {tuple(b.shape)} do not fit")
-    return torch.tensordot(a, b, ([a.dim() - 1], [b.dim() - 2 if b.dim() > 1 else 0]))
+    return torch.tensordot(a, b, ([a.dim() - 1], [b.dim() - 2 if b.dim() > 1 else 0]))  # type: ignore[no-any-return]
 
 
 def _infer_matmul(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
@@ -96,13 +96,13 @@ def kron(a: Tensor, b: Tensor) -> Tensor:
 def cholesky(A: Tensor, *, lower: bool = True) -> Tensor:
     """The lower (or upper) Cholesky factor of positive definite matrices."""
     factor = torch.linalg.cholesky(A)
-    return factor if lower else factor.mT
+    return factor if lower else factor.mT  # type: ignore[no-any-return]
 
 
 @operator("_npi_solve", np="linalg.solve")
 def solve(A: Tensor, B: Tensor) -> Tensor:
     """Solve ``A x = B``."""
-    return torch.linalg.solve(A, B)
+    return torch.linalg.solve(A, B)  # type: ignore[no-any-return]
 
 
 @operator("_npi_svd", np="linalg.svd", outputs=3)
@@ -123,7 +123,7 @@ def eigh(A: Tensor, *, UPLO: str = "L") -> tuple[Tensor, Tensor]:
 @operator("_npi_eigvalsh", np="linalg.eigvalsh")
 def eigvalsh(A: Tensor, *, UPLO: str = "L") -> Tensor:
     """Eigenvalues of symmetric matrices."""
-    return torch.linalg.eigvalsh(A, UPLO)
+    return torch.linalg.eigvalsh(A, UPLO)  # type: ignore[no-any-return]
 
 
 @operator("_npi_qr", np="linalg.qr", outputs=2)
@@ -136,13 +136,13 @@ def qr(A: Tensor) -> tuple[Tensor, Tensor]:
 @operator("_npi_pinv_scalar_rcond")
 def pinv(A: Tensor, *, rcond: float = 1e-15, hermitian: bool = False) -> Tensor:
     """The Moore-Penrose inverse."""
-    return torch.linalg.pinv(A, rtol=rcond, hermitian=hermitian)
+    return torch.linalg.pinv(A, rtol=rcond, hermitian=hermitian)  # type: ignore[no-any-return]
 
 
 @operator("_npi_pinv")
 def pinv_array(A: Tensor, rcond: Tensor, *, hermitian: bool = False) -> Tensor:
     """The Moore-Penrose inverse, with a cutoff for each matrix, as a part of its largest singular value."""
-    return torch.linalg.pinv(A, rtol=rcond.to(A.dtype), hermitian=hermitian)
+    return torch.linalg.pinv(A, rtol=rcond.to(A.dtype), hermitian=hermitian)  # type: ignore[no-any-return]
 
 
 def _as_float(A: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ def np_norm(
     values = data if data.is_floating_point() else data.to(torch.float32)
     axes = list(reduced_axes(data.dim(), axis, False, "norm"))
     if flag in (_ELEMENTS, _FROBENIUS):
-        return torch.linalg.vector_norm(values, 2, axes, keepdims)
+        return torch.linalg.vector_norm(values, 2, axes, keepdims)  # type: ignore[no-any-return]
     if flag == _NUCLEAR and len(axes) == 2:
         return _of_singular_values(values, axes, keepdims, lambda found: found.sum(-1))
     if flag == _NUCLEAR or len(axes) not in (1, 2):
@@ -194,14 +194,14 @@ def np_norm(
             f"axis={axis} for an array of {data.dim()} dimension(s)"
         )
     if len(axes) == 1:
-        return torch.linalg.vector_norm(values, ord, axes, keepdims)
+        return torch.linalg.vector_norm(values, ord, axes, keepdims)  # type: ignore[no-any-return]
     if ord in (2, -2):
         return _of_singular_values(
             values, axes, keepdims, lambda found: found.amax(-1) if ord == 2 else found.amin(-1)
         )
     if ord not in (1, -1, math.inf, -math.inf):
         raise MXNetError(f"norm: order of a matrix is fro, nuc, 1, -1, 2, -2, inf, -inf; received {ord}")
-    return torch.linalg.matrix_norm(values, ord, axes, keepdims)
+    return torch.linalg.matrix_norm(values, ord, axes, keepdims)  # type: ignore[no-any-return]
 
 
 def _of_singular_values(
@@ -233,7 +233,7 @@ def tensorinv(a: Tensor, *, ind: int = 2) -> Tensor:
     if not 0 < ind < max(a.dim(), 1):
         raise MXNetError(f"tensorinv: expected ind from 1 to {a.dim() - 1}, received {ind}")
     side = _side(a.shape, ind, "tensorinv")
-    return torch.linalg.inv(a.reshape(side, side)).reshape(*a.shape[ind:], *a.shape[:ind])
+    return torch.linalg.inv(a.reshape(side, side)).reshape(*a.shape[ind:], *a.shape[:ind])  # type: ignore[no-any-return]
 
 
 @operator("_npi_tensorsolve")
@@ -247,7 +247,7 @@ def tensorsolve(a: Tensor, b: Tensor, *, a_axes: Shape | None = ()) -> Tensor:
     if side != b.numel():
         raise MXNetError(f"tensorsolve: shapes {tuple(a.shape)} and {tuple(b.shape)} do not fit")
     found = torch.linalg.solve(a.reshape(side, side), b.reshape(side, 1))
-    return found.reshape(a.shape[b.dim() :])
+    return found.reshape(a.shape[b.dim() :])  # type: ignore[no-any-return]
 
 
 @operator("_npi_lstsq", outputs=4, dynamic=True, gradient="zero")
@@ -299,7 +299,7 @@ def _rank(M: Tensor, tolerance: Tensor | None, hermitian: bool) -> Tensor:
         limit = largest * (max(M.shape[-2:]) * torch.finfo(M.dtype).eps)
     else:
         limit = tolerance.to(values.dtype).unsqueeze(-1)
-    return (values > limit).sum(-1)
+    return (values > limit).sum(-1)  # type: ignore[no-any-return]
 
 
 @operator("_npi_matrix_rank", gradient="zero")
@@ -330,7 +330,7 @@ def cross(a: Tensor, b: Tensor, *, axisa: int = -1, axisb: int = -1, axisc: int 
         )
     if first.shape[-1] == second.shape[-1] == 2:
         return first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0]
-    return torch.linalg.cross(_in_space(first), _in_space(second), dim=-1).movedim(-1, axisc)
+    return torch.linalg.cross(_in_space(first), _in_space(second), dim=-1).movedim(-1, axisc)  # type: ignore[no-any-return]
 
 
 def _in_space(vectors: Tensor) -> Tensor:

@@ -56,19 +56,19 @@ def _full(size: Any, dtype: Any, device: Any, value: Any) -> Tensor:
 
 
 def _draw_uniform(size: Any, dtype: Any, device: Any, rng: Generator, low: Any, high: Any) -> Tensor:
-    return torch.rand(tuple(size), dtype=dtype, device=device, generator=rng) * (high - low) + low
+    return torch.rand(tuple(size), dtype=dtype, device=device, generator=rng) * (high - low) + low  # type: ignore[no-any-return]
 
 
 def _draw_normal(size: Any, dtype: Any, device: Any, rng: Generator, loc: Any, scale: Any) -> Tensor:
-    return torch.randn(tuple(size), dtype=dtype, device=device, generator=rng) * scale + loc
+    return torch.randn(tuple(size), dtype=dtype, device=device, generator=rng) * scale + loc  # type: ignore[no-any-return]
 
 
 def _draw_exponential(size: Any, dtype: Any, device: Any, rng: Generator, lam: Any) -> Tensor:
-    return -torch.log(open_uniform(size, dtype, device, rng)) / lam
+    return -torch.log(open_uniform(size, dtype, device, rng)) / lam  # type: ignore[no-any-return]
 
 
 def _draw_gamma(size: Any, dtype: Any, device: Any, rng: Generator, alpha: Any, beta: Any) -> Tensor:
-    return gamma_values(_full(size, dtype, device, alpha), rng) * beta
+    return gamma_values(_full(size, dtype, device, alpha), rng) * beta  # type: ignore[no-any-return]
 
 
 def _draw_poisson(size: Any, dtype: Any, device: Any, rng: Generator, lam: Any) -> Tensor:
@@ -376,7 +376,9 @@ def sample_unique_zipfian(*, range_max: int, shape: Shape | None = None, _rng: G
     ``shape`` is (rows, numbers of a row). The second output is how many draws each row took, repeated ones
     included.
     """
-    rows, count = (1, 1) if not shape else (shape[0], shape[-1])
+    if shape and len(shape) != 2:
+        raise MXNetError(f"unique_zipfian: shape is (rows, numbers of a row); received {shape}")
+    rows, count = shape or (1, 1)
     if count > range_max:
         raise MXNetError(
             f"unique_zipfian: there are only {range_max} numbers below {range_max}; asked for {count}"
