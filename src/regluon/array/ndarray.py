@@ -386,7 +386,7 @@ class NDArray:
         if grad_req == "null":
             autograd.mark(self, None, "null")
             return
-        gradient = type(self)._wrap(torch.zeros_like(self._t), self._ctx)
+        gradient = type(self)._wrap(torch.zeros_like(self._value("attach_grad()")), self._ctx)
         autograd.mark(self, gradient, grad_req)
 
     def drop_grad(self) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-__all__ = ["draw", "draw_seed", "generator", "seed", "state"]
+__all__ = ["draw", "draw_seed", "drawing_from", "generator", "rewind", "seed", "state"]
 
 _MASK = (1 << 64) - 1
 
@@ -26,6 +28,15 @@ class _Stream:
 _stream = _Stream(int.from_bytes(os.urandom(4), "little"))
 
 
+class _Reserved(threading.local):
+    """The keys that this thread draws instead of the stream's, inside `drawing_from`."""
+
+    keys: Iterator[int] | None = None
+
+
+_reserved = _Reserved()
+
+
 def seed(value: int) -> None:
     """Start the sequence of draws anew from ``value``."""
     with _stream.lock:
@@ -38,12 +49,40 @@ def state() -> tuple[int, int]:
     return _stream.seed, _stream.count
 
 
+def rewind(count: int) -> None:
+    """Go back to the state in which ``count`` draws had been made, to repeat a computation."""
+    with _stream.lock:
+        _stream.count = count
+
+
 def draw(count: int = 1) -> int:
     """Reserve ``count`` draws; gives the key of the first (the following keys are the next integers)."""
+    if _reserved.keys is not None:
+        return next(_reserved.keys)
     with _stream.lock:
         number = _stream.count
         _stream.count += count
         return (_stream.seed * 0x9E3779B97F4A7C15 + number) & _MASK
+
+
+@contextmanager
+def drawing_from(key: int) -> Iterator[None]:
+    """A scope in which this thread's draws follow from ``key``, a draw reserved earlier.
+
+    What is computed later, such as the first values of a parameter whose shape was not known, is then the
+    same whatever was drawn in between. The first draw inside is ``key`` itself.
+    """
+    before, _reserved.keys = _reserved.keys, _following(key)
+    try:
+        yield
+    finally:
+        _reserved.keys = before
+
+
+def _following(key: int) -> Iterator[int]:
+    while True:
+        yield key
+        key = _mix(key ^ 0x5851F42D4C957F2D)
 
 
 def _mix(key: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .plan import Plan
 from .program import Program, interpret
 
-__all__ = ["Program", "interpret"]
+__all__ = ["Plan", "Program", "interpret"]

@@ -19,6 +19,7 @@ from ..base.device import torch_device
 from ..base.errors import MXNetError
 from ..graph.dims import Dim, dims_in, evaluate, source_of
 from ..graph.node import Entry, Node, topological
+from ..ops.internal import InternalOp, Slot
 from ..ops.opdef import run
 from ..runtime.gradient import kernel_outputs
 
@@ -56,6 +57,7 @@ class Program:
         self.recording = recording
         self.nodes = [node for node in topological(outputs) if node.op is not None]
         self.uses_rng = any(node.op is not None and node.op.uses_rng for node in self.nodes)
+        self._owners: _Memory | None = None
         self.file = f"<regluon program {next(_NUMBER)}>"
         self._lines: dict[int, Node] = {}
         self.source = ""
@@ -99,6 +101,8 @@ class Program:
     def _statement(self, node: Node, scope: dict[str, Any]) -> str:
         definition = node.op
         assert definition is not None
+        if isinstance(definition, InternalOp) and definition.arguments is not None:
+            return self._kernel_call(node, definition, scope)
         number = len(scope)
         function = f"f{number}"
         tensors = [self._name(entry) for entry in node.inputs]
@@ -137,6 +141,35 @@ class Program:
         if definition.name == "_CustomFunction" and not policy:
             return f"{name} = {call}[0]"
         return f"{name} = {call}"
+
+    def _kernel_call(self, node: Node, definition: InternalOp, scope: dict[str, Any]) -> str:
+        """A kernel of torch called without a Python function around it, in place where that is safe."""
+        function, arguments = definition.function, definition.arguments
+        assert arguments is not None
+        if definition.in_place is not None and self._may_overwrite(node, definition.in_place[2]):
+            function, arguments, _ = definition.in_place  # type: ignore[assignment]
+        place = f"f{len(scope)}"
+        scope[place] = function
+        texts = []
+        for value in arguments:
+            if isinstance(value, Slot):
+                texts.append(self._name(node.inputs[value.index]))
+            elif value is None or isinstance(value, (bool, int)):
+                texts.append(repr(value))
+            else:
+                constant = f"c{len(scope)}"
+                scope[constant] = value
+                texts.append(constant)
+        name = self._names[id(node)]
+        if node.outputs > 1:
+            name = ", ".join(f"{name}_{i}" for i in range(node.outputs))
+        return f"{name} = {place}({', '.join(texts)})"
+
+    def _may_overwrite(self, node: Node, place: int) -> bool:
+        """Whether an input's memory is new, and nothing reads it after this node."""
+        if self._owners is None:
+            self._owners = _Memory(self.nodes, self.outputs)
+        return self._owners.ends_at(node.inputs[place], node)
 
     def _last_uses(self) -> dict[int, list[str]]:
         """For each node's place, the names that are free after it."""
@@ -183,6 +216,48 @@ class Program:
             return error if isinstance(error, MXNetError) else MXNetError(str(error))
         place = f", recorded at {node.location}" if node.location else ""
         return MXNetError(f"{node.op.name} (node {node.name}{place}): {error}")
+
+
+class _Memory:
+    """Which values share memory, and the last node that reads each piece of memory."""
+
+    def __init__(self, nodes: Sequence[Node], outputs: Sequence[Entry]) -> None:
+        self._parent: dict[int, int] = {}
+        self._borrowed: set[int] = set()
+        self._last: dict[int, int] = {}
+        for node in nodes:
+            if not _is_fresh(node):
+                for entry in node.inputs:
+                    self._parent[self._root(id(entry.node))] = self._root(id(node))
+        for index, node in enumerate(nodes):
+            for entry in node.inputs:
+                self._last[self._root(id(entry.node))] = index
+                if entry.node.op is None:
+                    self._borrowed.add(self._root(id(entry.node)))
+        for entry in outputs:
+            self._borrowed.add(self._root(id(entry.node)))
+        self._index = {id(node): index for index, node in enumerate(nodes)}
+
+    def _root(self, key: int) -> int:
+        while key in self._parent and self._parent[key] != key:
+            key = self._parent[key]
+        return key
+
+    def ends_at(self, entry: Any, node: Node) -> bool:
+        root = self._root(id(entry.node))
+        if root in self._borrowed or entry.node.outputs != 1:
+            return False
+        used_twice = sum(e.node is entry.node for e in node.inputs) > 1
+        return not used_twice and self._last[root] == self._index[id(node)]
+
+
+# Operators whose result is always new memory.
+_FRESH = frozenset({"Pooling", "Concat", "FullyConnected", "Convolution", "dot", "batch_dot"})
+
+
+def _is_fresh(node: Node) -> bool:
+    op = node.op
+    return op is not None and (op.fresh if isinstance(op, InternalOp) else op.name in _FRESH)
 
 
 def _entries_of(dim: Dim) -> list[Any]:

@@ -16,6 +16,7 @@ from . import (
 from . import parameter as parameter
 from .block import Block, HybridBlock, SymbolBlock
 from .parameter import Constant, DeferredInitializationError, Parameter, ParameterDict
+from .torch_bridge import from_torch
 from .trainer import Trainer
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "block",
     "contrib",
     "data",
+    "from_torch",
     "loss",
     "metric",
     "model_zoo",

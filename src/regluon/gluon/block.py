@@ -452,6 +452,19 @@ class Block:
             f"{type(self).__name__} defines no forward(self, ...): override it to say what the block computes"
         )
 
+    def to_torch(self, *inputs: Any, check: bool = True, **tolerances: float) -> Any:
+        """This block as a ``torch.nn.Module`` on the same parameters; see `torch_bridge.to_torch`."""
+        from . import torch_bridge
+
+        return torch_bridge.to_torch(self, *inputs, check=check, **tolerances)
+
+    @staticmethod
+    def from_torch(module: Any, *inputs: Any, check: bool = True, **tolerances: float) -> Any:
+        """A ``torch.nn.Module`` as a block on the same parameters; see `torch_bridge.from_torch`."""
+        from . import torch_bridge
+
+        return torch_bridge.from_torch(module, *inputs, check=check, **tolerances)
+
     def summary(self, *inputs: Any) -> None:
         """Print a table of layers, output shapes and parameters for these inputs.
 

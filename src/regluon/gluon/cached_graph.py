@@ -19,7 +19,7 @@ from ..array import NDArray
 from ..base import config, dtypes, rng
 from ..base.device import Context, cpu
 from ..base.errors import MXNetError
-from ..exec import Program, interpret
+from ..exec import Plan, Program, interpret
 from ..graph.dims import Dim, dims_in, evaluate
 from ..graph.infer import GraphShapes
 from ..graph.node import Entry, Node, topological
@@ -35,6 +35,7 @@ from .structure import flatten, regroup
 __all__ = ["CachedGraph", "compose", "infer_from"]
 
 MOST_GRAPHS = 8
+MOST_PLANS = 8
 _tracing = threading.RLock()
 
 
@@ -112,12 +113,36 @@ def _pattern(arrays: Sequence[NDArray]) -> Any:
     )
 
 
+class Call:
+    """What is remembered for calls of one exact signature: their graph, and a plan once they repeat."""
+
+    __slots__ = ("chosen", "count", "recorded")
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded = recorded
+        self.chosen: Any = None
+        self.count = 0
+
+    def program(self, cached: CachedGraph, tensors: list[torch.Tensor]) -> Any:
+        """What runs: the graph's own program at first, a plan for these shapes from the second call on.
+
+        A plan costs milliseconds and holds packed weights, so that shapes which come once get none.
+        """
+        if self.chosen is not None:
+            return self.chosen
+        self.count += 1
+        if self.count < 2 and not cached.block._flags.get("static_shape"):
+            return self.recorded.program
+        self.chosen = cached.plan(self.recorded, tensors)
+        return self.chosen
+
+
 class CachedGraph:
     """All that a hybridized block remembers between calls."""
 
     def __init__(self, block: Any) -> None:
         self.block = block
-        self.exact: dict[Any, Recorded] = {}
+        self.exact: dict[Any, Call] = {}
         self.graphs: OrderedDict[int, Recorded] = OrderedDict()
         self.reasons: list[str] = []
         self.broken: str | None = None
@@ -125,6 +150,7 @@ class CachedGraph:
         self.seen_scalars: dict[Any, set[Any]] = {}
         self.warned = False
         self.traces = 0
+        self.plans = 0
 
     # Calls ----------------------------------------------------------------------
 
@@ -146,14 +172,14 @@ class CachedGraph:
                 False,
                 *[(type(a), a._t.dtype, a._t.shape, a._ctx) for a in flat],
             )
-        recorded: Recorded | None
+        call: Call | None
         try:
-            recorded = self.exact.get(key)
+            call = self.exact.get(key)
         except TypeError:
             # An unhashable object among the arguments: nothing can be cached by it.
-            recorded, key = None, None
-        if recorded is not None and (recorded.epoch == clock.now or self._still_valid(recorded)):
-            return self._run(recorded, flat)
+            call, key = None, None
+        if call is not None and (call.recorded.epoch == clock.now or self._still_valid(call.recorded)):
+            return self._run(call, flat)
         return self._miss(key, structure, flat, args)
 
     def _still_valid(self, recorded: Recorded) -> bool:
@@ -185,13 +211,14 @@ class CachedGraph:
                 except GraphBreak as error:
                     self.broken = str(error)
                     recorded = None
-            if recorded is not None and key is not None and not recorded.volatile:
+            call = None if recorded is None else Call(recorded)
+            if call is not None and key is not None and not call.recorded.volatile:
                 if len(self.exact) > 1000:
                     self.exact.clear()
-                self.exact[key] = recorded
-        if recorded is None:
+                self.exact[key] = call
+        if call is None:
             return self.block._call_imperative(args)
-        return self._run(recorded, flat)
+        return self._run(call, flat)
 
     def _must_run_imperatively(self) -> bool:
         """Hooks below this block see every call, and a block that gave up recording stays op by op."""
@@ -291,7 +318,7 @@ class CachedGraph:
         self.graphs[self.traces] = recorded
         while len(self.graphs) > MOST_GRAPHS:
             _, dropped = self.graphs.popitem(last=False)
-            self.exact = {key: value for key, value in self.exact.items() if value is not dropped}
+            self.exact = {key: call for key, call in self.exact.items() if call.recorded is not dropped}
         return recorded
 
     def _note_retrace(self) -> None:
@@ -355,7 +382,8 @@ class CachedGraph:
 
     # Running ----------------------------------------------------------------------
 
-    def _run(self, recorded: Recorded, flat: list[Any]) -> Any:
+    def _run(self, call: Call, flat: list[Any]) -> Any:
+        recorded = call.recorded
         context = flat[0]._ctx
         arrays = list(flat)
         if recorded.parameters:
@@ -380,7 +408,7 @@ class CachedGraph:
             if hooks:
                 results: Any = self._watched(recorded, tensors, key, False)
             else:
-                results = program(key, tensors)
+                results = call.program(self, tensors)(key, tensors)
             made = [
                 cls._wrap(tensor, context) for cls, tensor in zip(recorded.classes, results, strict=False)
             ]
@@ -391,6 +419,20 @@ class CachedGraph:
         for (place, _), tensor in zip(recorded.written, results[len(recorded.outputs) :], strict=True):
             _write_back(arrays[place], tensor)
         return regroup(recorded.out_structure, iter(made))
+
+    def plan(self, recorded: Recorded, tensors: list[torch.Tensor]) -> Any:
+        """A plan of the graph for these tensors' shapes, or its general program where none can be made."""
+        count = len(recorded.inputs)
+        assert recorded.program is not None
+        if self.plans >= MOST_PLANS or any(place >= count for place, _ in recorded.written):
+            return recorded.program
+        try:
+            plan = Plan(recorded.program, count, tensors)
+        except MXNetError:
+            # Its operators depend on values, or the inputs do not fit: the general program says which.
+            return recorded.program
+        self.plans += 1
+        return plan
 
     def _recorded_results(
         self, recorded: Recorded, tensors: list[torch.Tensor], results: Any, context: Any

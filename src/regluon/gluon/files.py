@@ -70,9 +70,8 @@ def load_parameters(
         if not loaded and not block._collect_with_prefix():
             return
         raise ParameterValueError(
-            f"{filename} holds {len(loaded)} arrays without names; parameters are loaded by name. Save "
-            f"them with "
-            "save_parameters"
+            f"{filename} holds {len(loaded)} arrays without names; parameters are loaded by name. Save them "
+            "with save_parameters"
         )
     load_dict(block, loaded, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source, str(filename))
 
@@ -98,16 +97,15 @@ def load_dict(
                 raise MissingParameterError(
                     f"Parameter '{name}' is missing in file: {source}, which contains parameters: "
                     f"{_listed(values)}.{_near(name, values)} Set allow_missing=True to ignore missing "
-                    f"parameters."
+                    "parameters."
                 )
     extra = [key for key in values if key not in set(chosen.values())]
     extra = [key for key in extra if key not in _names_of_all(block, parameters)]
     if extra and not ignore_extra:
         raise ParameterValueError(
             f"Parameter '{extra[0]}' loaded from file '{source}' is not present in ParameterDict, which "
-            f"contains "
-            f"parameters {_listed(parameters)}.{_near(extra[0], parameters)} Set ignore_extra=True to "
-            f"ignore. "
+            f"contains parameters {_listed(parameters)}.{_near(extra[0], parameters)} Set ignore_extra=True "
+            "to ignore. "
         )
     for name, key in chosen.items():
         parameters[name]._load_init(values[key], ctx, cast_dtype=cast_dtype, dtype_source=dtype_source)
@@ -203,8 +201,7 @@ def export(block: Any, path: Any, epoch: int, remove_amp_cast: bool, format: str
     for text, location in dict.fromkeys(record.frozen):
         warnings.warn(
             f"export: a size ({text}) was read as a number at {location}: it is a constant in the file, "
-            f"which is right "
-            "for inputs of this size only",
+            "which is right for inputs of this size only",
             stacklevel=3,
         )
     attributes = {
@@ -253,9 +250,8 @@ def load_block(block: Any, prefix: str) -> None:
 def _compare(own: dict[str, Any], saved: dict[str, Any], where: str) -> None:
     if own["class"] != saved.get("class") or list(own["children"]) != list(saved.get("children", {})):
         raise ParameterValueError(
-            f"the saved model has {saved.get('class')} with children {list(saved.get('children', {}))} "
-            f"at {where}; "
-            f"this block has {own['class']} with children {list(own['children'])}"
+            f"the saved model has {saved.get('class')} with children {list(saved.get('children', {}))} at "
+            f"{where}; this block has {own['class']} with children {list(own['children'])}"
         )
     for name, child in own["children"].items():
         _compare(child, saved["children"][name], f"{where}.{name}")

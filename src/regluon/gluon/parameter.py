@@ -1,16 +1,13 @@
 """Parameters: named arrays with a gradient request, an initializer and one copy on each context.
 
-A parameter may be created before its whole shape is known. Sizes 0 and -1 mean "unknown"; initialisation
-of such a
-parameter is deferred until shape inference has filled the gaps. One lock serialises the (rare) finishing
-step, so
-that several threads may run the first call of a block at the same time.
+A parameter may be created before its whole shape is known. Sizes 0 and -1 mean "unknown"; initialisation of
+such a parameter is deferred until shape inference has filled the gaps. One lock serialises the (rare)
+finishing step, so that several threads may run the first call of a block at the same time.
 """
 
 from __future__ import annotations
 
 import importlib
-import threading
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,12 +18,23 @@ import torch
 from regluon import initializer
 from regluon.array import NDArray
 from regluon.array import ndarray as np_ndarray
-from regluon.base import config, dtypes
+from regluon.base import config, dtypes, rng
 from regluon.base.device import Context, cpu, current_context
-from regluon.base.device import device as as_device
 from regluon.base.errors import DeferredInitializationError, MXNetError
 from regluon.gluon.parameter_dict import ParameterDict
 from regluon.gluon.parameter_errors import ParameterValueError
+from regluon.gluon.parameter_support import (
+    GRADIENT_REQUESTS,
+    INITIALISING,
+    STORAGE_CODES,
+    Eager,
+    as_contexts,
+    as_shape,
+    copied,
+    described,
+    merge_shapes,
+    shape_is_known,
+)
 from regluon.runtime import autograd
 from regluon.runtime.state import state
 
@@ -40,58 +48,6 @@ __all__ = [
 ]
 
 tensor_types = (NDArray,)
-
-_INITIALISING = threading.RLock()
-_GRADIENT_REQUESTS = ("write", "add", "null")
-_STORAGE_CODES = {"default": 0, "row_sparse": 1, "csr": 2}
-
-
-class _Eager:
-    """A scope in which operators run at once: neither recorded for autograd nor traced, and not in train
-    mode."""
-
-    __slots__ = ("_before",)
-
-    def __enter__(self) -> None:
-        self._before = (state.recording, state.training, state.tracer, state.amp)
-        state.recording, state.training, state.tracer, state.amp = False, False, None, None
-        state.update()
-
-    def __exit__(self, *exception: object) -> None:
-        state.recording, state.training, state.tracer, state.amp = self._before
-        state.update()
-
-
-def _as_contexts(ctx: Any, device: Any = None) -> list[Context]:
-    """Make a list of contexts out of None, one context or a sequence of contexts."""
-    chosen = ctx if ctx is not None else device
-    if chosen is None:
-        return [current_context()]
-    if isinstance(chosen, Context):
-        return [chosen]
-    contexts = [as_device(one) for one in (chosen if isinstance(chosen, list | tuple) else [chosen])]
-    if not contexts:
-        raise ParameterValueError(
-            "At least one context is needed to hold a parameter; received an empty list."
-        )
-    return contexts
-
-
-def shape_is_known(shape: tuple[int, ...] | None) -> bool:
-    """Tell whether every size of ``shape`` is known (0 and -1 stand for unknown)."""
-    return shape is not None and all(size > 0 for size in shape)
-
-
-def _merge_shapes(known: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Unify two partly known shapes; None when they contradict each other."""
-    if len(known) != len(given):
-        return None
-    merged = []
-    for first, second in zip(known, given, strict=True):
-        if first > 0 and second > 0 and first != second:
-            return None
-        merged.append(first if first > 0 else second)
-    return tuple(merged)
 
 
 class Parameter:
@@ -134,10 +90,10 @@ class Parameter:
         grad_stype: str = "default",
     ) -> None:
         for role, storage in (("stype", stype), ("grad_stype", grad_stype)):
-            if storage not in _STORAGE_CODES:
+            if storage not in STORAGE_CODES:
                 raise ParameterValueError(
-                    f"{role} of Parameter '{name}' must be one of 'default', 'row_sparse' or 'csr'; "
-                    f"received {storage!r}."
+                    f"{role} of Parameter '{name}' must be one of 'default', 'row_sparse' or 'csr'; received "
+                    f"{storage!r}."
                 )
         self._name = name
         self._structural_name: str | None = None
@@ -146,10 +102,11 @@ class Parameter:
         self._grad: list[NDArray] | None = None
         self._contexts: list[Context] = []
         self._deferred_init: tuple[Any, ...] = ()
+        self._draw = 0
         self._trainer: Any = None
         self._differentiable = differentiable
         self._allow_deferred_init = allow_deferred_init
-        self._shape = _as_shape(shape)
+        self._shape = as_shape(shape)
         self._dtype = dtype
         self._stype = stype
         self._grad_stype = grad_stype
@@ -192,7 +149,7 @@ class Parameter:
 
     @grad_req.setter
     def grad_req(self, request: str) -> None:
-        if request not in _GRADIENT_REQUESTS:
+        if request not in GRADIENT_REQUESTS:
             raise ParameterValueError(
                 f"The gradient request of Parameter {self._label} must be one of 'write', 'add' or 'null'; "
                 f"received {request!r}."
@@ -235,18 +192,17 @@ class Parameter:
 
     @shape.setter
     def shape(self, value: int | Sequence[int]) -> None:
-        new = _as_shape(value)
+        new = as_shape(value)
         if new is None or self._shape is None:
             self._shape = new
             return
         if self._shape == new:
             return
-        merged = _merge_shapes(self._shape, new)
+        merged = merge_shapes(self._shape, new)
         if merged is None:
             raise ParameterValueError(
-                f"Parameter {self._label} has shape {self._shape}; the new shape {new} contradicts it. "
-                "Only unknown "
-                f"sizes (0 or -1) can be filled in; make a new parameter to change the others."
+                f"Parameter {self._label} has shape {self._shape}; the new shape {new} contradicts it. Only "
+                "unknown sizes (0 or -1) can be filled in; make a new parameter to change the others."
             )
         if merged != self._shape:
             self._shape = merged
@@ -275,24 +231,25 @@ class Parameter:
         """
         if self._data is not None and not force_reinit:
             warnings.warn(
-                f"Parameter {self._label} is already initialized and keeps its value. "
-                f"Pass force_reinit=True to initialize it again.",
+                f"Parameter {self._label} is already initialized and keeps its value. Pass "
+                "force_reinit=True to initialize it again.",
                 stacklevel=2,
             )
             return
         default_init = initializer.Uniform() if default_init is None else default_init
-        contexts = _as_contexts(ctx, device)
+        contexts = as_contexts(ctx, device)
         if init is None:
             init = default_init if self.init is None else self.init
-        with _INITIALISING:
+        with INITIALISING:
             self._data = self._grad = None
             self._contexts = []
             if not shape_is_known(self._shape) and not self._allow_deferred_init:
                 raise ParameterValueError(
-                    f"Parameter {self._label} cannot be initialized: its shape is {self.shape}, with "
-                    "unknown sizes. "
-                    f"Give the whole shape (in_units, in_channels, ...) or allow_deferred_init=True."
+                    f"Parameter {self._label} cannot be initialized: its shape is {self.shape}, with unknown "
+                    "sizes. Give the whole shape (in_units, in_channels, ...) or allow_deferred_init=True."
                 )
+            # The random draw is reserved now: when the values are made later, dropout may have drawn before.
+            self._draw = rng.draw()
             self._deferred_init = (init, contexts, default_init, None)
             if shape_is_known(self._shape):
                 self._finish_deferred_init()
@@ -301,22 +258,21 @@ class Parameter:
         """Carry out a deferred initialisation; the shape must be known by now."""
         if not self._deferred_init:
             return
-        with _INITIALISING:
+        with INITIALISING:
             if not self._deferred_init:
                 return
             init, contexts, default_init, data = self._deferred_init
             if not shape_is_known(self._shape):
                 raise ParameterValueError(
                     f"Parameter {self._label} cannot be initialized: its shape {self.shape} still has "
-                    "unknown sizes. "
-                    f"Give the whole shape, or run the block once so that it is inferred."
+                    "unknown sizes. Give the whole shape, or run the block once so that it is inferred."
                 )
-            with _Eager():
+            with Eager():
                 if data is None:
                     data = self._make_array(contexts[0])
-                    initializer.create(default_init)(
-                        initializer.InitDesc(self.name, {"__init__": init}), data
-                    )
+                    description = initializer.InitDesc(self.name, {"__init__": init})
+                    with rng.drawing_from(self._draw):
+                        initializer.create(default_init)(description, data)
                 self._init_impl(data, contexts)
             self._deferred_init = ()
 
@@ -329,47 +285,50 @@ class Parameter:
     def _init_impl(self, data: NDArray, contexts: Iterable[Context]) -> None:
         """Put a copy of ``data`` on every context."""
         self._contexts = list(contexts)
-        self._data = [_copy(data, context) for context in self._contexts]
-        self._attach_gradients()
+        arrays = [copied(data, context) for context in self._contexts]
+        self._grad = self._gradients_for(arrays)
+        # Last: another thread may use the value as soon as it is here.
+        self._data = arrays
 
     def _attach_gradients(self) -> None:
         """Allocate gradient buffers as the gradient request says, or drop them."""
-        if self._data is None:
-            return
+        if self._data is not None:
+            self._grad = self._gradients_for(self._data)
+
+    def _gradients_for(self, arrays: list[NDArray]) -> list[NDArray] | None:
+        """New gradient buffers of zeros for ``arrays``, which are marked; None where none are wanted."""
         if self._grad_req == "null":
-            for array in self._data:
+            for array in arrays:
                 autograd.mark(array, None, "null")
-            self._grad = None
-            return
-        gradients = [type(array)._wrap(torch.zeros_like(array._t), array._ctx) for array in self._data]
-        for array, gradient in zip(self._data, gradients, strict=True):
+            return None
+        gradients = [type(array)._wrap(torch.zeros_like(array._t), array._ctx) for array in arrays]
+        for array, gradient in zip(arrays, gradients, strict=True):
             autograd.mark(array, gradient, self._grad_req)
-        self._grad = gradients
+        return gradients
 
     def _load_init(
         self, data: Any, ctx: Any = None, cast_dtype: bool = False, dtype_source: str = "current"
     ) -> None:
         """Take the value from a file; fills unknown sizes and finishes a deferred initialisation."""
         merged = (
-            _merge_shapes(self._shape, tuple(data.shape)) if self._shape is not None else tuple(data.shape)
+            merge_shapes(self._shape, tuple(data.shape)) if self._shape is not None else tuple(data.shape)
         )
         if merged is None:
             raise ParameterValueError(
                 f"Parameter {self._label} cannot be loaded: its shape is {self.shape}, the file holds "
                 f"{tuple(data.shape)}. Build the same network that was saved, or leave this parameter out "
-                "with "
-                f"ignore_extra and allow_missing."
+                "with ignore_extra and allow_missing."
             )
         self._match_dtype(data, cast_dtype, dtype_source)
         self._shape = merged
         self._var = None
-        contexts = None if ctx is None else _as_contexts(ctx)
-        with _INITIALISING, _Eager():
+        contexts = None if ctx is None else as_contexts(ctx)
+        with INITIALISING, Eager():
             if self._data is None:
                 if contexts is None:
                     contexts = self._deferred_init[1] if self._deferred_init else [current_context()]
                 array = self._make_array(contexts[0])
-                array[:] = data
+                array[...] = data
                 self._init_impl(array, contexts)
             else:
                 if contexts is not None and set(contexts) != set(self.list_ctx()):
@@ -415,16 +374,16 @@ class Parameter:
             if not self._deferred_init:
                 raise MXNetError(
                     f"Parameter {self._label} has not been initialized, so there is nothing to write to. "
-                    f"Call initialize() first."
+                    "Call initialize() first."
                 )
-            with _Eager():
+            with Eager():
                 array = self._make_array(self._deferred_init[1][0])
-                array[:] = data
+                array[...] = data
             self._deferred_init = (*self._deferred_init[:3], array)
             return
-        with _Eager():
+        with Eager():
             for array in self._data:
-                array[:] = data
+                array[...] = data
 
     # Access ----------------------------------------------------------------------
 
@@ -457,26 +416,22 @@ class Parameter:
             if context == ctx:
                 return array
         raise MXNetError(
-            f"Parameter {self._label} was not initialized on {ctx}; it is on {self._contexts}. "
-            f"Initialize it there or call reset_ctx()."
+            f"Parameter {self._label} was not initialized on {ctx}; it is on {self._contexts}. Initialize it "
+            "there or call reset_ctx()."
         )
 
     def _missing(self) -> MXNetError:
         """The error for a value that does not exist (yet)."""
         if self._deferred_init:
             return DeferredInitializationError(
-                f"Parameter {self._label} has not been initialized yet because initialization was "
-                "deferred: its shape "
-                f"is {self.shape}. Run one batch through the network (or call infer_shape) before reading "
-                "it, or give "
-                "in_units, in_channels and the like when the layer is made. A layer that forward never "
-                "calls "
-                f"is never initialized."
+                f"Parameter {self._label} has not been initialized yet because initialization was deferred: "
+                f"its shape is {self.shape}. Run one batch through the network (or call infer_shape) before "
+                "reading it, or give in_units, in_channels and the like when the layer is made. A layer "
+                "that forward never calls is never initialized."
             )
         return MXNetError(
             f"Parameter {self._label} has not been initialized. Call initialize() on the block first, and "
-            "give the "
-            f"Trainer block.collect_params(): block.params leaves out the parameters of children."
+            "give the Trainer block.collect_params(): block.params leaves out the parameters of children."
         )
 
     def list_data(self) -> list[NDArray]:
@@ -506,8 +461,8 @@ class Parameter:
     def _check_gradient(self) -> None:
         if self._data is not None and self._grad is None:
             raise MXNetError(
-                f"Parameter {self._label} has no gradient because its grad_req is 'null'. "
-                f"Set grad_req to 'write' or 'add' first."
+                f"Parameter {self._label} has no gradient because its grad_req is 'null'. Set grad_req to "
+                "'write' or 'add' first."
             )
 
     def list_ctx(self) -> list[Context]:
@@ -531,8 +486,8 @@ class Parameter:
     def _sparse_rows(self, row_id: NDArray, array: NDArray) -> NDArray:
         if self._stype != "row_sparse":
             raise MXNetError(
-                f"Parameter {self._label} has stype '{self._stype}': its rows cannot be read as "
-                "row_sparse. Use data()."
+                f"Parameter {self._label} has stype '{self._stype}': its rows cannot be read as row_sparse. "
+                "Use data()."
             )
         return array.tostype("row_sparse").retain(row_id)
 
@@ -541,22 +496,22 @@ class Parameter:
     def zero_grad(self) -> None:
         """Fill all gradient buffers with zeros; nothing to do where there are none."""
         if self._grad is not None:
-            with _Eager():
+            with Eager():
                 for gradient in self._grad:
-                    gradient[:] = 0
+                    gradient[...] = 0
 
     def reset_ctx(self, ctx: Any = None, *, device: Any = None) -> None:
         """Move the parameter to other contexts; the value is kept (averaged if there were several)."""
-        contexts = _as_contexts(ctx, device)
+        contexts = as_contexts(ctx, device)
         if self._data is not None:
-            with _Eager():
+            with Eager():
                 self._init_impl(self._reduce(), contexts)
         elif self._deferred_init:
             self._deferred_init = (self._deferred_init[0], contexts, *self._deferred_init[2:])
         else:
             raise ParameterValueError(
-                f"Parameter {self._label} cannot be moved to {contexts}: it has not been initialized. "
-                f"Call initialize(ctx=...) instead."
+                f"Parameter {self._label} cannot be moved to {contexts}: it has not been initialized. Call "
+                "initialize(ctx=...) instead."
             )
 
     def reset_device(self, device: Any = None, *, ctx: Any = None) -> None:
@@ -566,8 +521,8 @@ class Parameter:
     def _reduce(self) -> NDArray:
         """One copy of the value on the CPU: the mean over contexts."""
         arrays = self.list_data()
-        with _Eager():
-            first = _copy(arrays[0], cpu())
+        with Eager():
+            first = copied(arrays[0], cpu())
             if len(arrays) > 1:
                 total = first._t.double()
                 for array in arrays[1:]:
@@ -581,8 +536,8 @@ class Parameter:
         self._var = None
         if self._data is None:
             return
-        with _Eager():
-            self._data = [_copy(array, array.context, dtypes.to_torch(dtype)) for array in self._data]
+        with Eager():
+            self._data = [copied(array, array.context, dtypes.to_torch(dtype)) for array in self._data]
             self._attach_gradients()
 
     def var(self) -> Any:
@@ -591,8 +546,9 @@ class Parameter:
         if self._var is None:
             symbol: Any = importlib.import_module("regluon.symbol")
             attributes: dict[str, Any] = {"shape": self.shape, "dtype": self._dtype}
-            if self.init is not None and not isinstance(self, Constant):
-                attributes["init"] = _describe(self.init)
+            initial = self._initializer_text()
+            if initial is not None:
+                attributes["init"] = initial
             self._var = symbol.var(
                 self.name,
                 lr_mult=self.lr_mult,
@@ -601,6 +557,10 @@ class Parameter:
                 **attributes,
             )
         return self._var
+
+    def _initializer_text(self) -> str | None:
+        """What the variable of this parameter says about its initial value."""
+        return described(self.init)
 
     # Copies ----------------------------------------------------------------------
 
@@ -616,104 +576,7 @@ class Parameter:
         self._attach_gradients()
         if old is not None and self._grad is not None:
             for target, source in zip(self._grad, old, strict=True):
-                target[:] = source
+                target[...] = source
 
 
-def _copy(array: NDArray, context: Context, dtype: torch.dtype | None = None) -> NDArray:
-    """A copy with its own memory on a context, perhaps of another type."""
-    tensor = array._t.to(device=context.torch, dtype=dtype or array._t.dtype, copy=True)
-    copied: NDArray = type(array)._wrap(tensor, context)
-    return copied
-
-
-def _as_shape(shape: Any) -> tuple[int, ...] | None:
-    if shape is None:
-        return None
-    if isinstance(shape, int | np.integer):
-        shape = (shape,)
-    sizes = tuple(int(size) for size in shape)
-    for size in sizes:
-        if size < -1:
-            raise ParameterValueError(
-                f"A size must be at least 1, or 0 or -1 for unknown; received the shape {sizes}."
-            )
-    return sizes
-
-
-def _describe(init: Any) -> str | None:
-    """Text form of an initializer, as Symbol attributes and :class:`InitDesc` carry it."""
-    if init is None or isinstance(init, str):
-        return init
-    dumps = getattr(init, "dumps", None)
-    return dumps() if dumps is not None else None
-
-
-class Constant(Parameter):
-    """A parameter that holds a fixed value: saved with the network, never trained.
-
-    Both spellings work: ``Constant(name, value)`` of MXNet 1.x and ``Constant(value)`` of 2.0. ``value``
-    is an array
-    or nested numbers.
-    """
-
-    def __init__(self, name: Any, value: Any = None) -> None:
-        if value is None and not isinstance(name, str):
-            name, value = "const", name
-        if value is None:
-            raise ParameterValueError(f"Constant '{name}' needs a value: an array or nested numbers.")
-        if not isinstance(value, NDArray):
-            kind = np_ndarray if config.is_np_array() else NDArray
-            host = np.asarray(value)
-            host = (
-                host.astype(np.float32) if host.dtype == np.float64 or not hasattr(value, "dtype") else host
-            )
-            value = kind._wrap(dtypes.from_numpy(host.copy()), current_context())
-        self.value = value
-        super().__init__(
-            name,
-            grad_req="null",
-            shape=value.shape,
-            dtype=value.dtype,
-            init=initializer.Fixed(value),
-            differentiable=False,
-        )
-
-    @property
-    def grad_req(self) -> str:
-        """Always "null"."""
-        return "null"
-
-    @grad_req.setter
-    def grad_req(self, request: str) -> None:
-        if request not in _GRADIENT_REQUESTS:
-            raise ParameterValueError(
-                f"grad_req must be one of 'write', 'add' or 'null'; received {request!r}."
-            )
-        if request != "null" and self._grad_req != request:
-            warnings.warn(
-                f"Constant {self._label} is never differentiated: grad_req={request!r} has no effect.",
-                stacklevel=2,
-            )
-
-    def _finish_deferred_init(self) -> None:
-        # A constant's shape is its value's, so sizes of 0 are real here.
-        if self._deferred_init:
-            with _INITIALISING, _Eager():
-                value = _copy(self.value, self.value.context, dtypes.to_torch(self._dtype))
-                self._init_impl(value, self._deferred_init[1])
-                self._deferred_init = ()
-
-    def initialize(
-        self,
-        init: Any = None,
-        ctx: Any = None,
-        default_init: Any = None,
-        force_reinit: bool = False,
-        *,
-        device: Any = None,
-    ) -> None:
-        """Put the value on the given contexts; initializers do not apply to constants."""
-        if self._data is not None and not force_reinit:
-            return
-        self._deferred_init = (None, _as_contexts(ctx, device), None, None)
-        self._finish_deferred_init()
+from regluon.gluon.constant import Constant  # noqa: E402  (it is a Parameter)

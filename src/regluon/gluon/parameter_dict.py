@@ -1,7 +1,7 @@
 """ParameterDict: the ordered mapping from names to parameters that both generations of Gluon use.
 
-In 1.x it also makes parameters (``params.get("weight", shape=...)``), completing their names with its
-prefix. In 2.0 ``collect_params()`` answers a plain mapping of structural names; here both are this class.
+In 1.x it also makes parameters (``params.get("weight", shape=...)``), completing their names with its prefix.
+In 2.0 ``collect_params()`` answers a plain mapping of structural names; here both are this class.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ class ParameterDict(dict[str, Any]):
         """Find the parameter ``prefix + name``, or make it with the given arguments of :class:`Parameter`.
 
         With a second positional argument, or on the answer of ``collect_params()`` at API level 2, this is
-        the
-        ``get`` of any mapping.
+        the ``get`` of any mapping.
 
         Raises
         ------
@@ -117,8 +116,7 @@ class ParameterDict(dict[str, Any]):
                 return
         raise ParameterValueError(
             f"Parameter '{parameter.name}' exists with {key}={existing!r}, but {key}={value!r} was asked "
-            "for. Shared "
-            f"parameters must agree; use another name or prefix for a parameter of its own."
+            "for. Shared parameters must agree; use another name or prefix for a parameter of its own."
         )
 
     def get_constant(self, name: str, value: Any = None) -> Any:
@@ -165,8 +163,7 @@ class ParameterDict(dict[str, Any]):
                 if name in self and self[name] is not parameter:
                     raise ParameterValueError(
                         f"Parameter '{name}' exists here and is not the one that would be added. Give the "
-                        "blocks "
-                        f"different prefixes, or share the parameter with params=."
+                        "blocks different prefixes, or share the parameter with params=."
                     )
         super().update(incoming)
 
@@ -185,8 +182,8 @@ class ParameterDict(dict[str, Any]):
         *,
         device: Any = None,
     ) -> None:
-        """Initialize every parameter; ``init`` (Uniform(0.07)) is for those without an initializer of
-        their own."""
+        """Initialize every parameter; ``init`` (Uniform(0.07)) is for those without an initializer of their
+        own."""
         from regluon import initializer
 
         init = initializer.Uniform() if init is None else init
@@ -241,8 +238,7 @@ class ParameterDict(dict[str, Any]):
             if not full_name.startswith(strip_prefix):
                 raise ParameterValueError(
                     f"Parameter '{full_name}' does not begin with strip_prefix='{strip_prefix}'. Save with "
-                    "the block's "
-                    f"own prefix, or use Block.save_parameters, whose names need no prefix."
+                    "the block's own prefix, or use Block.save_parameters, whose names need no prefix."
                 )
             arrays[full_name[len(strip_prefix) :]] = parameter._reduce()
         serial.save(filename, arrays)
@@ -310,14 +306,14 @@ class ParameterDict(dict[str, Any]):
             if missing:
                 raise ParameterValueError(
                     f"Parameter {_listed(missing)} is missing in {source}, which holds {_listed(values)}. "
-                    "Pass allow_missing=True to keep the present value, or restore_prefix= if a prefix "
-                    "was left off."
+                    "Pass allow_missing=True to keep the present value, or restore_prefix= if a prefix was "
+                    "left off."
                 )
         extra = [name for name in values if name not in self]
         if extra and not ignore_extra:
             raise ParameterValueError(
                 f"Parameter {_listed(extra)} in {source} has no counterpart here; there are {_listed(self)}. "
-                f"Pass ignore_extra=True to leave it out."
+                "Pass ignore_extra=True to leave it out."
             )
         for name, array in values.items():
             if name in self:

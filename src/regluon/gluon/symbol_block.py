@@ -31,8 +31,7 @@ class SymbolBlock(HybridBlock):
         Variables that the call's arguments are given for.
     params : dict of Parameter, optional
         Parameters by name, such as another block's ``collect_params()``; names that the graph does not use
-        are left
-        out, and variables without one get a new parameter.
+        are left out, and variables without one get a new parameter.
     """
 
     def __init__(self, outputs: Any, inputs: Any, params: Any = None) -> None:
@@ -222,9 +221,8 @@ def _input_node(symbol: Any) -> Node:
     node = symbol._single().node
     if node.op is not None:
         raise ValueError(
-            f"Input symbols must be variables, but {node.name} is the output of operator "
-            f"{node.op.name}: cut the "
-            "graph with mx.sym.var(...)"
+            f"Input symbols must be variables, but {node.name} is the output of operator {node.op.name}: cut "
+            "the graph with mx.sym.var(...)"
         )
     return node  # type: ignore[no-any-return]
 

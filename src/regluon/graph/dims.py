@@ -8,10 +8,10 @@ the trace notes a guard: the graph is only used for inputs that give the same nu
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["Dim", "dims_in", "evaluate", "source_of"]
+__all__ = ["Dim", "dims_in", "evaluate", "relocated", "source_of", "sources_of"]
 
 _SYMBOLS = {
     "add": ("+", operator.add),
@@ -154,6 +154,41 @@ def dims_in(value: Any) -> list[Dim]:
     if isinstance(value, (tuple, list)):
         return [dim for item in value for dim in dims_in(item)]
     return []
+
+
+def sources_of(dims: Iterable[Any]) -> list[Any]:
+    """The graph entries whose sizes these Dims are made of."""
+    found: list[Any] = []
+    stack = list(dims)
+    while stack:
+        dim = stack.pop()
+        if isinstance(dim, Dim):
+            if dim.function == "size":
+                found.append(dim.arguments[0])
+            else:
+                stack.extend(dim.arguments)
+    return found
+
+
+def relocated(value: Any, place: Callable[[Any], Any]) -> Any:
+    """An attribute whose Dims read their sizes from ``place(entry)``; the same object where nothing moves."""
+    if isinstance(value, Dim):
+        if value.function == "size":
+            entry, axis = value.arguments
+            new = place(entry)
+            if new.node is entry.node and new.index == entry.index:
+                return value
+            return Dim(value.size, "size", (new, axis), value.note)
+        arguments = tuple(relocated(item, place) for item in value.arguments)
+        if all(a is b for a, b in zip(arguments, value.arguments, strict=True)):
+            return value
+        return Dim(value.size, value.function, arguments, value.note)
+    if isinstance(value, (tuple, list)):
+        items = [relocated(item, place) for item in value]
+        if all(a is b for a, b in zip(items, value, strict=True)):
+            return value
+        return type(value)(items)
+    return value
 
 
 def evaluate(value: Any, shape_of: Callable[[Any], tuple[int, ...]] | None = None) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..ops.opdef import OpDef, Spec
+from .dims import dims_in, relocated, sources_of
 
 __all__ = ["Entry", "Node", "arguments_of", "rebuild", "topological"]
 
@@ -105,8 +106,19 @@ class Node:
         return twin
 
 
-def topological(entries: Iterable[Entry]) -> list[Node]:
-    """All nodes, every one after its inputs: depth first, arguments right before their first use."""
+def _dependencies(node: Node, sizes: bool) -> Sequence[Entry]:
+    """The entries that a node reads: its inputs, and values whose sizes its attributes use."""
+    if not sizes or node.op is None:
+        return node.inputs
+    dims = [dim for value in node.attrs.values() for dim in dims_in(value)]
+    return (*node.inputs, *sources_of(dims)) if dims else node.inputs
+
+
+def topological(entries: Iterable[Entry], sizes: bool = True) -> list[Node]:
+    """All nodes, every one after its inputs: depth first, arguments right before their first use.
+
+    With ``sizes``, values of which a node only reads the size come before it too.
+    """
     order: list[Node] = []
     seen: set[int] = set()
     for head in entries:
@@ -116,7 +128,7 @@ def topological(entries: Iterable[Entry]) -> list[Node]:
         stack: list[tuple[Node, int]] = [(head.node, 0)]
         while stack:
             node, position = stack.pop()
-            inputs = node.inputs
+            inputs = _dependencies(node, sizes)
             while position < len(inputs) and id(inputs[position].node) in seen:
                 position += 1
             if position == len(inputs):
@@ -151,24 +163,37 @@ def arguments_of(order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
 
 
 def rebuild(
-    entries: Sequence[Entry], replace: Callable[[Node, tuple[Entry, ...]], Sequence[Entry] | None]
+    entries: Sequence[Entry],
+    replace: Callable[[Node, tuple[Entry, ...]], Sequence[Entry] | None] | None = None,
+    fresh: bool = False,
 ) -> list[Entry]:
-    """A graph with nodes replaced: ``replace(node, new_inputs)`` gives the new outputs, or None to keep
-    the node.
+    """A graph with nodes replaced: ``replace(node, new_inputs)`` gives the new outputs, or None to keep the
+    node.
 
-    Nodes whose inputs changed are copied; nothing is changed in place.
+    Nodes whose inputs (or sizes that they read) changed are copied, with ``fresh`` all that are kept;
+    nothing is changed in place.
     """
     mapping: dict[int, Sequence[Entry]] = {}
+
+    def place(entry: Entry) -> Entry:
+        return mapping[id(entry.node)][entry.index]
+
     for node in topological(entries):
-        inputs = tuple(mapping[id(entry.node)][entry.index] for entry in node.inputs)
-        outputs = replace(node, inputs)
+        inputs = tuple(place(entry) for entry in node.inputs)
+        outputs = None if replace is None else replace(node, inputs)
         if outputs is None:
             new = node
-            if any(
-                a.node is not b.node or a.index != b.index for a, b in zip(inputs, node.inputs, strict=True)
+            moved = {key: relocated(value, place) for key, value in node.attrs.items()}
+            if (
+                fresh
+                or any(
+                    a.node is not b.node or a.index != b.index
+                    for a, b in zip(inputs, node.inputs, strict=True)
+                )
+                or any(moved[key] is not value for key, value in node.attrs.items())
             ):
                 new = node.__copy__()
-                new.inputs = inputs
+                new.inputs, new.attrs = inputs, moved
             outputs = [Entry(new, index) for index in range(new.outputs)]
         mapping[id(node)] = outputs
-    return [mapping[id(entry.node)][entry.index] for entry in entries]
+    return [place(entry) for entry in entries]

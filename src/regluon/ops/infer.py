@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..base.errors import MXNetError
+from .failure import translated
 from .opdef import OpDef, Spec, run
 
 __all__ = ["infer_specs"]
@@ -59,10 +60,8 @@ def _compute(
         ]
         with torch.no_grad():
             outputs = run(definition, tensors, attrs, training, None)
-    except (MXNetError, NotImplementedError, ValueError, TypeError, IndexError):
-        raise
-    except RuntimeError as error:
-        raise MXNetError(f"{definition.name}: {error}") from error
+    except Exception as error:
+        raise translated(definition, error, specs) from error
     if isinstance(outputs, torch.Tensor):
         outputs = (outputs,)
     return [Spec(tuple(out.shape), out.dtype) for out in outputs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import threading
 import weakref
 from collections.abc import Sequence
@@ -32,12 +33,15 @@ __all__ = [
 ]
 
 _NOT_IN_GRAPH = (
-    "Cannot differentiate node because it is not in a computational graph. You need to set is_recording "
-    "to true or "
-    "use autograd.record() to save computational graphs for backward. If you want to differentiate the "
-    "same graph "
-    "twice, you need to pass retain_graph=True to backward."
+    "Cannot differentiate node because it is not in a computational graph. You need to set is_recording to "
+    "true or use autograd.record() to save computational graphs for backward. If you want to differentiate "
+    "the same graph twice, you need to pass retain_graph=True to backward."
 )
+_NOTHING_MARKED = (
+    "There are no inputs in computation graph that require gradients. Call attach_grad() on the arrays, or "
+    "initialize the parameters, before recording."
+)
+_USED_UP = f"{_NOT_IN_GRAPH} The graph of this array was used up by an earlier backward."
 _folding = threading.Lock()
 
 
@@ -52,14 +56,14 @@ def is_training() -> bool:
 
 
 def set_recording(is_recording: bool) -> bool:
-    """Switch recording; gives what it was."""
+    """Switch recording on or off; gives what it was."""
     before, state.recording = state.recording, bool(is_recording)
     state.update()
     return before
 
 
 def set_training(train_mode: bool) -> bool:
-    """Switch train mode; gives what it was."""
+    """Switch train mode on or off; gives what it was."""
     before, state.training = state.training, bool(train_mode)
     return before
 
@@ -108,21 +112,46 @@ def predict_mode() -> _Scope:
     return _Scope(None, False)
 
 
+class _Marked(torch.autograd.Function):
+    """A recorded result that is marked as well: its gradient is wanted, and flows on below it."""
+
+    @staticmethod
+    def forward(context: Any, value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+
 def mark(array: Any, gradient: Any, request: str) -> None:
-    """Make ``array`` a leaf whose gradient goes to ``gradient`` as ``request`` says."""
+    """Make ``array`` a leaf whose gradient goes to ``gradient`` as ``request`` says.
+
+    A recorded result of np kind stays in its graph, as in MXNet 2; one of nd kind is cut off, as in 1.x.
+
+    Raises
+    ------
+    MXNetError
+        For an unknown request, a value of a block that is being recorded, or a boolean array.
+    """
     if request not in ("write", "add", "null"):
         raise MXNetError(f"a gradient request is 'write', 'add' or 'null'; received {request!r}")
+    value = array._value("attach_grad()")
     if request == "null":
         array._g = None
         array._grad = None
         array._request = "null"
         return
-    value = array._t
     if value.dtype is torch.bool:
         raise MXNetError("a boolean array cannot have a gradient; convert it with astype('float32') first")
-    leaf = value.detach() if value.is_floating_point() else value.to(torch.float64)
-    leaf.requires_grad_()
-    leaf._regluon_array = weakref.ref(array)  # type: ignore[attr-defined]
+    recorded = array._g if type(array) is kinds.np and array._grad is None else None
+    if recorded is not None:
+        leaf = _Marked.apply(recorded)  # type: ignore[no-untyped-call]
+        leaf.grad_fn.tensor = weakref.ref(leaf)
+    else:
+        leaf = value.detach() if value.is_floating_point() else value.to(torch.float64)
+        leaf.requires_grad_()
+    leaf._regluon_array = weakref.ref(array)
     array._g = leaf
     array._grad = gradient
     array._request = request
@@ -155,72 +184,118 @@ def mark_variables(variables: Any, gradients: Any, grad_reqs: Any = "write") -> 
         mark(variable, gradient, request)
 
 
-def _leaves(heads: Sequence[Tensor]) -> list[Tensor]:
-    """The marked leaves that the heads depend on."""
-    found: dict[int, Tensor] = {}
-    seen: dict[Any, None] = {}
-    stack: list[Any] = []
-    for head in heads:
-        if head.grad_fn is None:
-            found[id(head)] = head
-        else:
-            stack.append(head.grad_fn)
-    while stack:
-        function = stack.pop()
-        if function in seen:
-            continue
-        # Keeping the wrapper in `seen` keeps its identity.
-        seen[function] = None
-        if type(function).__name__ == "AccumulateGrad":
-            leaf = function.variable
-            found[id(leaf)] = leaf
-            continue
-        for following, _ in function.next_functions:
-            if following is not None and following not in seen:
-                stack.append(following)
-    return list(found.values())
+class _Walk:
+    """What the graph below some heads holds: marked tensors, and calls of custom Functions."""
+
+    def __init__(self, heads: Sequence[Tensor]) -> None:
+        found: dict[int, Tensor] = {}
+        self.customs: list[Any] = []
+        seen: set[Any] = set()  # also keeps the wrappers, and so their identity, alive
+        stack: list[Any] = []
+        for head in heads:
+            if head.grad_fn is None:
+                found[id(head)] = head
+            else:
+                stack.append(head.grad_fn)
+        while stack:
+            function = stack.pop()
+            if function in seen:
+                continue
+            seen.add(function)
+            cls = type(function)
+            if cls.__name__ == "AccumulateGrad":
+                leaf = function.variable
+                found[id(leaf)] = leaf
+                continue
+            if cls is _MARKED:
+                marked = function.tensor()
+                if marked is not None:
+                    found[id(marked)] = marked
+            elif cls is _CUSTOM:
+                self.customs.append(function)
+            for following, _ in function.next_functions:
+                if following is not None and following not in seen:
+                    stack.append(following)
+        self.leaves = list(found.values())
 
 
-def _head_tensors(heads: Any, head_grads: Any) -> tuple[list[Tensor], list[Tensor]]:
+def _release(heads: Any, walk: _Walk) -> None:
+    """Let go of a graph that backward has used up: torch frees what it saved, we what we saved."""
+    for function in walk.customs:
+        function.function = function.inputs = None
+    for head in heads if isinstance(heads, (list, tuple)) else [heads]:
+        if head._grad is None:
+            head._g = None
+            head._spent = True
+
+
+def _head_tensors(heads: Any, head_grads: Any, recorded: bool) -> tuple[list[Tensor], list[Tensor]]:
+    """The handles of the heads and their gradients; ``recorded`` keeps the graph of the latter."""
     heads = list(heads) if isinstance(heads, (list, tuple)) else [heads]
     if head_grads is None:
         head_grads = [None] * len(heads)
     elif not isinstance(head_grads, (list, tuple)):
         head_grads = [head_grads]
+    if not heads:
+        raise MXNetError("expected at least one head to differentiate; received none")
     if len(head_grads) != len(heads):
         raise MXNetError(
             f"expected one head gradient for each of {len(heads)} heads; received {len(head_grads)}"
         )
     tensors, gradients = [], []
     for head, gradient in zip(heads, head_grads, strict=True):
-        handle = getattr(head, "_g", None)
+        if not isinstance(head, kinds.nd):
+            raise TypeError(f"a head to differentiate must be an array; received {type(head).__name__}")
+        handle = head._g
         if handle is None:
-            raise MXNetError(_NOT_IN_GRAPH)
+            raise MXNetError(_USED_UP if getattr(head, "_spent", False) else _NOT_IN_GRAPH)
         tensors.append(handle)
-        if gradient is None:
-            gradients.append(torch.ones_like(handle))
-            continue
-        value = gradient._g if gradient._g is not None and state.recording else gradient._t
-        if tuple(value.shape) != tuple(handle.shape):
-            raise MXNetError(
-                f"a head gradient has its head's shape {tuple(handle.shape)}; received {tuple(value.shape)}"
-            )
-        gradients.append(value.to(handle.dtype))
+        gradients.append(torch.ones_like(handle) if gradient is None else _given(gradient, handle, recorded))
     return tensors, gradients
+
+
+def _given(gradient: Any, head: Tensor, recorded: bool) -> Tensor:
+    """A head gradient from the user, of the head's shape and type."""
+    if isinstance(gradient, kinds.nd):
+        value = gradient._g if recorded and gradient._g is not None else gradient._t
+    else:
+        try:
+            value = torch.as_tensor(gradient, device=head.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(
+                f"a head gradient must be an array or None; received {type(gradient).__name__}"
+            ) from error
+    if tuple(value.shape) != tuple(head.shape):
+        raise MXNetError(
+            f"a head gradient has its head's shape {tuple(head.shape)}; received {tuple(value.shape)}"
+        )
+    return value.to(device=head.device, dtype=head.dtype)
+
+
+_CHANGED = re.compile(r"\[torch\.(?:cuda\.)?(\w+)Tensor \[([\d, ]*)\]\]")
+
+
+def _described(text: str) -> str:
+    """Shape and type of the array that torch's message is about."""
+    found = _CHANGED.search(text)
+    if found is None:
+        return ""
+    shape = tuple(int(size) for size in found[2].split(",") if size.strip())
+    dtype = str(getattr(torch, found[1].lower(), found[1])).removeprefix("torch.")
+    return f" of shape {shape} and type {dtype}"
 
 
 def _explained(error: RuntimeError) -> Exception:
     text = str(error)
-    if isinstance(error, MXNetError):
+    if isinstance(error, (MXNetError, NotImplementedError, RecursionError)):
         return error
     if "modified by an inplace operation" in text:
         return MXNetError(
-            "An array that backward needs was changed in-place (+=, -=, x[:]=, ...) after it was "
-            "recorded. Call "
-            f"backward before changing it, or write to a copy. torch says: {text}"
+            f"An array{_described(text)} that backward needs was changed in-place (+=, -=, x[:]=, ...) after "
+            "it was recorded. Call backward before changing it, or write to a copy."
         )
     if "second time" in text or "already been freed" in text:
-        return MXNetError(_NOT_IN_GRAPH)
+        return MXNetError(_USED_UP)
     return MXNetError(f"backward failed: {text}")
 
 
@@ -241,14 +316,14 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
     Raises
     ------
     MXNetError
-        If a head is not in a recorded graph, the graph was used up by an earlier backward, or an array
-        that is
-        needed was changed in place.
+        If a head is not in a recorded graph, the graph was used up by an earlier backward, a head gradient
+        has another shape than its head, or an array that is needed was changed in place.
     """
-    tensors, gradients = _head_tensors(heads, head_grads)
-    leaves = _leaves(tensors)
+    tensors, gradients = _head_tensors(heads, head_grads, state.recording)
+    walk = _Walk(tensors)
+    leaves = walk.leaves
     if not leaves:
-        raise MXNetError("There are no inputs in computation graph that require gradients.")
+        raise MXNetError(_NOTHING_MARKED)
     with _Scope(False, train_mode):
         try:
             results = torch.autograd.grad(
@@ -262,6 +337,8 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
             array = reference() if reference is not None else None
             if array is not None and array._g is leaf and array._grad is not None:
                 _fold(array, result)
+    if not retain_graph:
+        _release(heads, walk)
 
 
 def _fold(array: Any, result: Tensor | None) -> None:
@@ -308,33 +385,33 @@ def grad(
     chosen = [variables] if single else list(variables)
     if not chosen:
         raise ValueError("grad needs at least one variable; received none")
-    tensors, gradients = _head_tensors(heads, head_grads)
+    retain = create_graph if retain_graph is None else retain_graph
+    tensors, gradients = _head_tensors(heads, head_grads, create_graph or state.recording)
     sources = [variable._g for variable in chosen]
     if any(source is None for source in sources):
         raise MXNetError(_NOT_IN_GRAPH)
+    walk = _Walk(tensors)
     with _Scope(create_graph, train_mode):
         try:
             results = torch.autograd.grad(
-                tensors,
-                sources,
-                gradients,
-                retain_graph=create_graph if retain_graph is None else retain_graph,
-                create_graph=create_graph,
-                allow_unused=True,
+                tensors, sources, gradients, retain, create_graph=create_graph, allow_unused=True
             )
         except RuntimeError as error:
             raise _explained(error) from error
+    if not retain:
+        _release(heads, walk)
+    return _as_arrays(chosen, sources, results, walk, single)
+
+
+def _as_arrays(chosen: list[Any], sources: list[Tensor], results: Any, walk: _Walk, single: bool) -> Any:
+    """The gradients that `grad` gives; a variable that the heads do not depend on is an error."""
     made = []
-    reachable: set[int] | None = None
     for place, (variable, source, result) in enumerate(zip(chosen, sources, results, strict=True)):
         if result is None:
-            if reachable is None:
-                reachable = {id(leaf) for leaf in _leaves(tensors)}
-            if id(source) not in reachable:
+            if not any(leaf is source for leaf in walk.leaves):
                 raise MXNetError(
                     f"Cannot differentiate with respect to the {place}-th variable because it is "
-                    f"unreachable from "
-                    "the outputs."
+                    "unreachable from the outputs."
                 )
             result = torch.zeros_like(source)
         value = result.detach().to(variable._t.dtype)
@@ -362,7 +439,8 @@ def get_symbol(x: Any) -> Any:
 class Function:
     """A differentiable operation written on arrays: override ``forward`` and ``backward``.
 
-    Each instance is called once. ``save_for_backward`` keeps arrays for backward in ``saved_tensors``.
+    Each instance is called once. ``save_for_backward`` keeps arrays for backward in ``saved_tensors``. Inside
+    a hybridized block every run of the graph works on a copy of the instance that was recorded.
     """
 
     def __init__(self) -> None:
@@ -378,20 +456,26 @@ class Function:
         raise NotImplementedError(f"{type(self).__name__} must define forward(self, *inputs)")
 
     def backward(self, *output_grads: Any) -> Any:
-        """Compute one gradient per input from the gradients of the outputs."""
+        """Compute one gradient per input (None stands for zeros) from the gradients of the outputs."""
         raise NotImplementedError(f"{type(self).__name__} must define backward(self, *output_grads)")
 
     def __call__(self, *inputs: Any) -> Any:
         if getattr(self, "_used", False):
             raise AssertionError(
-                f"Each {type(self).__name__} instance can only be called once; make another instance "
-                f"for another call."
+                f"Each {type(self).__name__} instance can only be called once. Please create another "
+                "instance for another call."
             )
         self._used = True
         if state.tracer is not None:
             return state.tracer.custom_function(self, inputs)
         outputs, many = _forward(self, inputs)
         if state.recording:
+            for place, array in enumerate(inputs):
+                if not isinstance(array, kinds.nd):
+                    raise TypeError(
+                        f"{type(self).__name__}: every input must be an array while recording; input "
+                        f"{place} is {type(array).__name__}. Give numbers to __init__ instead"
+                    )
             handles = [array._t if array._g is None else array._g for array in inputs]
             if any(handle.requires_grad for handle in handles):
                 connected = _Custom.apply(self, inputs, outputs, *handles)  # type: ignore[no-untyped-call]
@@ -400,12 +484,32 @@ class Function:
         return outputs if many else outputs[0]
 
 
+class _Suspended:
+    """A scope in which arrays are computed at once: neither recorded nor traced."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = state.recording, state.tracer
+        state.recording, state.tracer = False, None
+        state.update()
+
+    def __exit__(self, *exception: object) -> None:
+        state.recording, state.tracer = self._before
+        state.update()
+
+
 def _forward(function: Function, inputs: Sequence[Any]) -> tuple[list[Any], bool]:
-    with _Scope(False, None):
+    """The outputs as fresh arrays, and whether the Function gave a list of them."""
+    with _Suspended():
         outputs = function.forward(*inputs)
     many = isinstance(outputs, (list, tuple))
     made = []
     for output in outputs if many else [outputs]:
+        if not isinstance(output, kinds.nd):
+            raise TypeError(
+                f"{type(function).__name__}.forward must return arrays; received {type(output).__name__}"
+            )
         # A new handle: an output may be an input, or kept by the Function.
         made.append(type(output)._wrap(output._t, output._ctx))
     return made, many
@@ -416,7 +520,7 @@ class _Custom(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, function: Function, inputs: Any, outputs: Any, *handles: Tensor) -> Any:
-        context.function, context.inputs, context.count = function, inputs, len(handles)
+        context.function, context.inputs = function, inputs
         context.types = [output._t.dtype for output in outputs]
         values = []
         for output in outputs:
@@ -426,7 +530,9 @@ class _Custom(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> Any:
-        inputs = context.inputs
+        function, inputs = context.function, context.inputs
+        if function is None:
+            raise MXNetError(_USED_UP)
         cls = type(inputs[0])
         arrays = []
         for gradient, dtype in zip(gradients, context.types, strict=True):
@@ -434,26 +540,45 @@ class _Custom(torch.autograd.Function):
             if gradient.requires_grad:
                 array._g = gradient
             arrays.append(array)
-        with _Scope(torch.is_grad_enabled() and any(g.requires_grad for g in gradients), None):
-            results = context.function.backward(*arrays)
+        with _Scope(torch.is_grad_enabled(), None):
+            results = function.backward(*arrays)
         results = list(results) if isinstance(results, (list, tuple)) else [results]
-        if len(results) != context.count:
+        if len(results) != len(inputs):
             raise MXNetError(
-                f"{type(context.function).__name__}.backward must return one gradient for each of the "
-                f"{context.count} inputs; received {len(results)}"
+                f"{type(function).__name__}.backward must return one gradient for each of the "
+                f"{len(inputs)} inputs; received {len(results)}"
             )
-        handed = []
-        for result, array in zip(results, inputs, strict=True):
-            value = None
-            if result is not None:
-                value = result._g if result._g is not None else result._t
-                handle = array._g if array._g is not None else array._t
-                value = value.to(handle.dtype)
-            handed.append(value)
+        handed = [
+            _input_gradient(function, place, result, array)
+            for place, (result, array) in enumerate(zip(results, inputs, strict=True))
+        ]
         return None, None, None, *handed
 
 
-def function_operator(function: Function, many: bool) -> Any:
+_CUSTOM: Any = _Custom._backward_cls  # type: ignore[attr-defined]
+_MARKED: Any = _Marked._backward_cls  # type: ignore[attr-defined]
+
+
+def _input_gradient(function: Function, place: int, result: Any, array: Any) -> Tensor | None:
+    """The gradient of one input of a Function as torch wants it."""
+    if result is None:
+        return None
+    name = type(function).__name__
+    if not isinstance(result, kinds.nd):
+        raise TypeError(
+            f"{name}.backward must return arrays or None; gradient {place} is {type(result).__name__}"
+        )
+    value = result._g if result._g is not None else result._t
+    handle = array._g if array._g is not None else array._t
+    if value.shape != handle.shape:
+        raise MXNetError(
+            f"{name}.backward: gradient {place} has its input's shape {tuple(handle.shape)}; received "
+            f"{tuple(value.shape)}"
+        )
+    return value.to(handle.dtype)  # type: ignore[no-any-return]
+
+
+def function_operator(function: Function, cls: Any, context: Any) -> Any:
     """A fresh operator that runs a copy of ``function``: what a trace records for a call of it."""
     from ..ops.opdef import OpDef
 
@@ -461,7 +586,7 @@ def function_operator(function: Function, many: bool) -> Any:
         instance = copy.copy(function)
         inputs = []
         for tensor in data:
-            array = kinds.nd._wrap(tensor.detach(), None)
+            array = cls._wrap(tensor.detach(), context)
             if tensor.requires_grad:
                 array._g = tensor
             inputs.append(array)

@@ -1,21 +1,25 @@
 """Recorded operators: MXNet's gradient rules on top of torch's engine.
 
 An array's gradient handle ``_g`` is a torch tensor that may require grad. It usually has the array's own
-values;
-where the array holds integers, it is a float shadow of them.
+values; where the array holds integers, it is a float shadow of them.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..ops.failure import translated
 from ..ops.opdef import OpDef, run
 
 __all__ = ["commit_on_backward", "kernel_outputs", "run_recorded", "zero_link"]
+
+# Two threads may commit to the same moving statistics.
+_committing = threading.Lock()
 
 
 class _ZeroLink(torch.autograd.Function):
@@ -23,12 +27,14 @@ class _ZeroLink(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, value: Tensor, *sources: Tensor) -> Tensor:
-        context.save_for_backward(*sources)
+        # Shapes and types only: the sources' values are neither needed nor kept alive.
+        context.sources = [(source.shape, source.dtype, source.device) for source in sources]
         return value.view_as(value)
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> Any:
-        return gradients[0], *(torch.zeros_like(source) for source in context.saved_tensors)
+        zeros = (torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in context.sources)
+        return gradients[0], *zeros
 
 
 class _Through(torch.autograd.Function):
@@ -78,16 +84,19 @@ def through(value: Tensor, source: Tensor) -> Tensor:
 def commit_on_backward(
     definition: OpDef, tensors: Sequence[Tensor], outputs: tuple[Tensor, ...], attrs: dict[str, Any]
 ) -> tuple[Tensor, ...]:
-    """The outputs, with the auxiliary update of this operator hung on the backward of the first."""
+    """The outputs, with the auxiliary update of this operator hung on the backward of the first.
+
+    The update sees the outputs after the first; of the first, which is large, it sees an empty part.
+    """
     if not outputs[0].requires_grad:
         return outputs
     auxiliary = [tensors[i] for i, name in enumerate(definition.inputs) if name in definition.aux]
-    values = tuple(output.detach() for output in outputs)
+    values = (outputs[0].new_empty(0), *(output.detach() for output in outputs[1:]))
     commit = definition.commit
     assert commit is not None
 
     def action() -> None:
-        with torch.no_grad():
+        with torch.no_grad(), _committing:
             commit(auxiliary, values, attrs)
 
     first = _Commit.apply(outputs[0], action)  # type: ignore[no-untyped-call]
@@ -112,14 +121,16 @@ def owned(value: Tensor, inputs: Sequence[Any]) -> Tensor:
 def kernel_outputs(
     definition: OpDef, tensors: Sequence[Any], attrs: dict[str, Any], training: bool, key: int | None
 ) -> tuple[Tensor, ...]:
-    """All outputs on tensors that may require grad, with this operator's gradient policy."""
+    """All outputs on tensors that may require grad, with this operator's gradient policy.
+
+    Integers cannot carry a gradient in torch: what the policy "identity" passes through them, `run_recorded`
+    adds.
+    """
     inputs = tensors
-    if definition.gradient != "torch":
+    if definition.gradient == "zero":
         inputs = [None if tensor is None else tensor.detach() for tensor in tensors]
     outputs = run(definition, inputs, attrs, training, key)
     outputs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
-    if definition.gradient == "identity" and tensors[0].requires_grad:
-        outputs = (through(outputs[0], tensors[0]), *outputs[1:])
     if definition.commit is not None and training:
         outputs = commit_on_backward(definition, tensors, outputs, attrs)
     return outputs
@@ -129,8 +140,6 @@ def run_recorded(
     definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any], training: bool, key: int | None
 ) -> list[tuple[Tensor, Tensor | None]]:
     """Run under record: (value, gradient handle or None) of every output."""
-    from .invoke import translated
-
     handles = [None if a is None else (a._t if a._g is None else a._g) for a in arrays]
     sources = [h for h in handles if h is not None and h.requires_grad]
     try:
@@ -155,8 +164,10 @@ def run_recorded(
                 owned(out, handles) for out in kernel_outputs(definition, handles, attrs, training, key)
             )
             values = linked
-    except RuntimeError as error:
-        raise translated(definition, error) from error
+    except Exception as error:
+        raise translated(definition, error, handles) from error
+    if definition.gradient == "identity" and not linked[0].requires_grad:
+        linked = (through(values[0], sources[0]), *linked[1:])
     result: list[tuple[Tensor, Tensor | None]] = []
     for value, gradient in zip(values, linked, strict=True):
         if not gradient.requires_grad:

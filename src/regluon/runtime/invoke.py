@@ -10,6 +10,7 @@ import torch
 
 from ..base import dtypes, rng
 from ..base.errors import MXNetError
+from ..ops.failure import translated
 from ..ops.opdef import OpDef, run
 from .gradient import owned, run_recorded
 from .handles import kinds
@@ -146,8 +147,8 @@ def _run(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any], cls: A
         tensors = [None if array is None else array._t for array in arrays]
         try:
             results = run(definition, tensors, attrs, state.training, key)
-        except RuntimeError as error:
-            raise translated(definition, error) from error
+        except Exception as error:
+            raise translated(definition, error, tensors) from error
         if type(results) is not tuple and not isinstance(results, list):
             results = (results,)
         if not definition.mutates:
@@ -161,13 +162,6 @@ def _run(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any], cls: A
             array._g = gradient
         made.append(array)
     return made
-
-
-def translated(definition: OpDef, error: RuntimeError) -> Exception:
-    """The error of an operator as an MXNetError that names it (or itself, if it is one)."""
-    if isinstance(error, (MXNetError, NotImplementedError, RecursionError)):
-        return error
-    return MXNetError(f"{definition.name}: {error}")
 
 
 def _write_out(definition: OpDef, outputs: list[Any], out: Any) -> Any:

@@ -455,7 +455,8 @@ class Tracer:
         """Record a call of an autograd.Function."""
         from .autograd import function_operator
 
-        definition = function_operator(function, True)
+        np_kind = any(type(a) in (kinds.np, kinds.np_symbol) for a in inputs)
+        definition = function_operator(function, kinds.np if np_kind else kinds.nd, self.context)
         entries = [self.entry_of(array) for array in inputs]
         node = Node(definition, self.names.new(None, type(function).__name__.lower()), entries)  # type: ignore[arg-type]
         node.location = user_location()
@@ -465,9 +466,10 @@ class Tracer:
         outputs = self._evaluate_real(self, [Entry(node, -1)])
         definition.outputs = len(outputs)
         node.specs = [Spec(tuple(out.shape), out.dtype) for out in outputs]
-        cls = kinds.np if any(type(a) is kinds.np for a in inputs) else kinds.nd
         if self.symbol_style:
             cls = kinds.np_symbol if self.symbol_np else kinds.symbol
+        else:
+            cls = kinds.np if np_kind else kinds.nd
         results = [self.wrap(Entry(node, index), cls) for index in range(len(outputs))]
         return results if len(results) > 1 else results[0]
 

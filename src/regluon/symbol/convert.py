@@ -26,13 +26,7 @@ def attributes(node: Node) -> dict[str, str]:
 
 def copy_entries(entries: Sequence[Entry]) -> list[Entry]:
     """The same graph with nodes of its own."""
-
-    def twin(node: Node, inputs: tuple[Entry, ...]) -> list[Entry]:
-        new = node.__copy__()
-        new.inputs = inputs
-        return [Entry(new, index) for index in range(new.outputs)]
-
-    return rebuild(entries, twin)
+    return rebuild(entries, fresh=True)
 
 
 def substitute(entries: Sequence[Entry], replaced: Mapping[int, Entry]) -> list[Entry]:
@@ -67,7 +61,7 @@ def to_json(
     """The JSON text of a graph, with graph-level attributes."""
     if remove_amp_cast:
         entries = without_casts(entries)
-    order = topological(entries)
+    order = topological(entries, sizes=False)
     places = {id(node): index for index, node in enumerate(order)}
     records = []
     for node in order:

@@ -20,7 +20,8 @@ from ..ops.registry import get
 from ..runtime.handles import kinds, user_location
 from ..runtime.invoke import definition_attrs, invoke
 from ..runtime.state import state
-from . import convert
+from . import binding, convert
+from .executor import Executor
 
 __all__ = ["Group", "Symbol", "Variable", "fromjson", "load", "load_json", "np_symbol", "var"]
 
@@ -505,29 +506,88 @@ class Symbol:
             replaced[id(named[key])] = symbol._single()
         return type(self)._of(convert.substitute(self._list(), replaced))
 
-    def eval(self, ctx: Any = None, **kwargs: Any) -> Any:
-        """The outputs for named arrays, as a list."""
-        from ..base.device import device
-        from ..exec import interpret
+    def eval(self, ctx: Any = None, **kwargs: Any) -> list[Any]:
+        """The outputs for named arrays, as a list.
 
-        del ctx
-        values = {}
-        for node in self._order():
-            if node.op is None:
-                if node.name not in kwargs:
-                    raise MXNetError(
-                        f"eval needs an array for {node.name}; received {', '.join(kwargs) or 'none'}"
-                    )
-                values[id(node)] = kwargs[node.name]._t
-        from ..base import rng
+        Raises
+        ------
+        MXNetError
+            If a variable has no array.
+        """
+        return binding.evaluate(self, ctx, kwargs)
 
-        first = next(iter(kwargs.values()), None)
-        cls = kinds.nd if first is None else type(first)
-        context = device(None) if first is None else first.context
-        order = self._order()
-        convert.number_draws(order)
-        tensors = interpret(self._list(), values, state.training, rng.draw(len(order)))
-        return [cls._wrap(tensor, context) for tensor in tensors]
+    def bind(
+        self,
+        ctx: Any,
+        args: Any,
+        args_grad: Any = None,
+        grad_req: Any = "write",
+        aux_states: Any = None,
+        group2ctx: Any = None,
+        shared_exec: Any = None,
+    ) -> Executor:
+        """An `Executor` on the given arrays; ``group2ctx`` and ``shared_exec`` are accepted and not needed.
+
+        Parameters
+        ----------
+        ctx : Context
+            Where results are.
+        args, args_grad, aux_states : list or dict of arrays
+            By place or name; the arrays are used, not copied.
+        grad_req : str, list or dict
+            ``"write"``, ``"add"`` or ``"null"``.
+        """
+        del group2ctx, shared_exec
+        return Executor(self, ctx, args, args_grad, grad_req, aux_states)
+
+    _bind = bind
+
+    def simple_bind(
+        self,
+        ctx: Any,
+        grad_req: Any = "write",
+        type_dict: Any = None,
+        stype_dict: Any = None,
+        group2ctx: Any = None,
+        shared_arg_names: Any = None,
+        shared_exec: Any = None,
+        shared_buffer: Any = None,
+        **kwargs: Any,
+    ) -> Executor:
+        """An `Executor` with arrays of zeros for everything.
+
+        Parameters
+        ----------
+        ctx : Context
+            Where the arrays are.
+        grad_req : str, list or dict
+            ``"write"``, ``"add"`` or ``"null"``.
+        type_dict : dict, optional
+            Types of arguments by name.
+        shared_arg_names, shared_exec
+            Arguments (and all auxiliary states) taken from another executor.
+        shared_buffer : dict of str to array, optional
+            Memory for the other arguments, shared between executors; grows as needed.
+        **kwargs : tuple
+            Shapes of arguments by name; the others are inferred.
+
+        Raises
+        ------
+        MXNetError
+            If the shapes do not determine all others, or contradict each other.
+        """
+        del stype_dict, group2ctx
+        return binding.simple_bind(
+            self, ctx, grad_req, type_dict, shared_arg_names, shared_exec, shared_buffer, kwargs
+        )
+
+    _simple_bind = simple_bind
+
+    @staticmethod
+    def _is_decided(shape: Any) -> bool:
+        """Whether every size of an inferred shape is known."""
+        unknown = -1 if config.is_np_shape() else 0
+        return shape is not None and (config.is_np_shape() or len(shape) > 0) and unknown not in shape
 
     def optimize_for(
         self, backend: str, args: Any = None, aux: Any = None, ctx: Any = None, **kwargs: Any

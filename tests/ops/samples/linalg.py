@@ -179,7 +179,15 @@ def _legacy_samples() -> dict[str, list[Sample]]:
             for n, k, low in ((3, 0, True), (3, 0, False), (4, 1, True), (5, -2, False))
         ],
         "_linalg_inverse": [Sample([SQUARE], {}, np.linalg.inv, rtol=1e-4, atol=1e-5)],
-        "_linalg_det": [Sample([SQUARE], {}, np.linalg.det, rtol=1e-4)],
+        "_linalg_det": [
+            Sample([SQUARE], {}, np.linalg.det, rtol=1e-4),
+            Sample([SQUARE[0]], {}, lambda x: np.linalg.det(x).reshape(1), rtol=1e-4),
+        ],
+        "_npi_det": [
+            Sample([SQUARE], {}, np.linalg.det, rtol=1e-4),
+            Sample([SQUARE[0]], {}, np.linalg.det, rtol=1e-4),
+        ],
+        "_npi_slogdet": [Sample([SQUARE[0]], {}, lambda x: tuple(np.linalg.slogdet(x)), False, 1e-4)],
         "_linalg_slogdet": [Sample([SQUARE], {}, lambda x: tuple(np.linalg.slogdet(x)), False, 1e-4)],
         "_linalg_gelqf": [Sample([A], {}, _lq, False, 1e-4, 1e-5)],
         "_linalg_syevd": [Sample([SYMMETRIC], {}, _symmetric, False, 1e-4, 1e-5)],

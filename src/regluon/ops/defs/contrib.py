@@ -81,7 +81,7 @@ def index_array(data: Tensor, *, axes: Shape | None = None) -> Tensor:
 @operator("_contrib_div_sqrt_dim", infer=lambda specs, attrs: [specs[0]])
 def div_sqrt_dim(data: Tensor) -> Tensor:
     """Divide by the square root of the last dimension, as scaled dot-product attention does."""
-    return data / math.sqrt(data.shape[-1])
+    return (data / math.sqrt(data.shape[-1])).to(data.dtype)
 
 
 @operator("_contrib_allclose", gradient="zero", infer=lambda specs, attrs: [Spec((), torch.uint8)])

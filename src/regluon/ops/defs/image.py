@@ -60,17 +60,23 @@ def to_tensor(data: Tensor) -> Tensor:
     return data.movedim(-1, -3).to(torch.float32) / 255.0
 
 
+def _normalized(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype.is_floating_point else torch.float32
+
+
 @operator(
     "_image_normalize",
     aliases=("_npx__image_normalize",),
     npx="image.normalize",
-    infer=lambda specs, attrs: [specs[0]],
+    infer=lambda specs, attrs: [Spec(specs[0].shape, _normalized(specs[0].dtype))],
 )
 def normalize(
     data: Tensor, *, mean: Floats = (0.0, 0.0, 0.0, 0.0), std: Floats = (1.0, 1.0, 1.0, 1.0)
 ) -> Tensor:
-    """Subtract ``mean`` and divide by ``std``, one number or one per channel, of float (C, H, W) or (N, C,
-    H, W)."""
+    """Subtract ``mean`` and divide by ``std``, one number or one per channel, of (C, H, W) or (N, C, H, W).
+
+    Integers give float32.
+    """
     _check_image(tuple(data.shape), "normalize")
     channels = data.shape[-3]
     if channels not in (1, 3):
@@ -82,7 +88,8 @@ def normalize(
         if len(values) != 1 and len(values) < channels:
             raise MXNetError(f"normalize: {name}={values} needs 1 or {channels} numbers")
         chosen = values * channels if len(values) == 1 else values[:channels]
-        statistics.append(torch.tensor(chosen, dtype=data.dtype, device=data.device).reshape(channels, 1, 1))
+        held = torch.tensor(chosen, dtype=_normalized(data.dtype), device=data.device)
+        statistics.append(held.reshape(channels, 1, 1))
     return (data - statistics[0]) / statistics[1]
 
 
@@ -127,6 +134,23 @@ def _resized(shape: tuple[int, ...], attrs: Attrs) -> tuple[int, int]:
     return height, width
 
 
+# The types that OpenCV resizes and frames.
+_OPENCV_TYPES = (torch.uint8, torch.int16, torch.float32, torch.float64)
+
+
+def _to_opencv(image: Tensor) -> Any:
+    """A NumPy image of a type that OpenCV takes; others go through float64, which holds them."""
+    value = image.detach().cpu().contiguous()
+    return (value if value.dtype in _OPENCV_TYPES else value.to(torch.float64)).numpy()
+
+
+def _from_opencv(image: Any, like: Tensor) -> Tensor:
+    value = torch.from_numpy(image)
+    if not like.is_floating_point() and value.is_floating_point():
+        value = value.round()
+    return value.to(like.dtype)
+
+
 def resize_image(data: Tensor, height: int, width: int, interp: int) -> Tensor:
     """Resize (H, W, C) or (N, H, W, C) with OpenCV's interpolation code ``interp``."""
     cv2 = _opencv()
@@ -134,8 +158,8 @@ def resize_image(data: Tensor, height: int, width: int, interp: int) -> Tensor:
     batch = images.reshape(-1, *images.shape[-3:])
     results = []
     for image in batch:
-        resized = cv2.resize(image.contiguous().numpy(), (width, height), interpolation=interp)
-        results.append(torch.from_numpy(resized).reshape(height, width, image.shape[-1]))
+        resized = cv2.resize(_to_opencv(image), (width, height), interpolation=interp)
+        results.append(_from_opencv(resized, image).reshape(height, width, image.shape[-1]))
     stacked = torch.stack(results) if results else images.new_zeros((0, height, width, images.shape[-1]))
     return stacked.reshape(*data.shape[:-3], height, width, data.shape[-1]).to(data.device)
 
@@ -476,9 +500,8 @@ def cv_copy_make_border(
     border."""
     cv2 = _opencv()
     colour = tuple(values) or (value,) * 4
-    image = src.detach().cpu().contiguous().numpy()
-    result = cv2.copyMakeBorder(image, top, bot, left, right, type, value=colour)
-    return torch.from_numpy(result).reshape(result.shape[0], result.shape[1], *src.shape[2:]).to(src.device)
+    result = cv2.copyMakeBorder(_to_opencv(src), top, bot, left, right, type, value=colour)
+    return _from_opencv(result, src).reshape(result.shape[0], result.shape[1], *src.shape[2:]).to(src.device)
 
 
 def _decode(content: Any, flag: int, to_rgb: bool) -> Tensor:

@@ -196,15 +196,32 @@ def inverse(A: Tensor) -> Tensor:
     return torch.linalg.inv(A)  # type: ignore[no-any-return]
 
 
-@operator("_linalg_det", aliases=("linalg_det", "_npi_det"), np="linalg.det")
+def _at_least_one_axis(value: Tensor) -> Tensor:
+    return value.reshape(1) if value.dim() == 0 else value
+
+
+@operator("_linalg_det", aliases=("linalg_det",))
 def det(A: Tensor) -> Tensor:
-    """The determinants of the matrices."""
+    """The determinants of the matrices; of one matrix an array of shape (1,)."""
+    return _at_least_one_axis(torch.linalg.det(A))
+
+
+@operator("_npi_det", np="linalg.det")
+def np_det(A: Tensor) -> Tensor:
+    """The determinants of the matrices; of one matrix a 0-dimensional array."""
     return torch.linalg.det(A)  # type: ignore[no-any-return]
 
 
-@operator("_linalg_slogdet", aliases=("linalg_slogdet", "_npi_slogdet"), np="linalg.slogdet", outputs=2)
+@operator("_linalg_slogdet", aliases=("linalg_slogdet",), outputs=2)
 def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Sign and logarithm of the absolute determinants."""
+    """Sign and logarithm of the absolute determinants; of one matrix arrays of shape (1,)."""
+    sign, logarithm = torch.linalg.slogdet(A)
+    return _at_least_one_axis(sign), _at_least_one_axis(logarithm)
+
+
+@operator("_npi_slogdet", np="linalg.slogdet", outputs=2)
+def np_slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Sign and logarithm of the absolute determinants; of one matrix 0-dimensional arrays."""
     sign, logarithm = torch.linalg.slogdet(A)
     return sign, logarithm
 

@@ -309,10 +309,9 @@ def sliding_window_context(
 def sliding_window_mask(
     score: Tensor, dilation: Tensor, valid_length: Tensor, *, w: int, symmetric: bool
 ) -> Tensor:
-    """Ones where both the query and the window's key lie within ``valid_length`` (batch,), zeros
-    elsewhere."""
+    """Float32: 1 where both the query and the window's key lie within ``valid_length`` (batch,), else 0."""
     length = score.shape[1]
     places, inside = _window_places(length, dilation, w, symmetric)
     valid = valid_length.to(torch.int64).reshape(-1, 1, 1, 1)
     position = torch.arange(length, device=score.device).reshape(1, -1, 1, 1)
-    return (inside & (places < valid) & (position < valid)).to(score.dtype)
+    return (inside & (places < valid) & (position < valid)).to(torch.float32)

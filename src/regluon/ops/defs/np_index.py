@@ -10,6 +10,7 @@ from torch import Tensor
 from regluon.base.errors import MXNetError
 from regluon.ops import shaping
 from regluon.ops.defs.index import as_index, split_indices
+from regluon.ops.failure import ArgumentError
 from regluon.ops.opdef import Spec, operator
 
 Attrs = dict[str, Any]
@@ -99,7 +100,7 @@ def constraint_check(input: Tensor, *, msg: str = "Constraint violated.") -> Ten
     """Return True when every element is true; raise ValueError with ``msg`` otherwise."""
     satisfied = (input != 0).all()
     if input.device.type != "meta" and not bool(satisfied):
-        raise ValueError(msg)
+        raise ArgumentError(msg)
     return satisfied
 
 

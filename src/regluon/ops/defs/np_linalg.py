@@ -28,7 +28,18 @@ def _tensordot(a: Tensor, b: Tensor, axes: Any) -> Tensor:
     return torch.tensordot(a, b, axes)  # type: ignore[no-any-return]
 
 
-@operator("_npi_dot", aliases=("_np_dot",), np="dot", amp="low")
+def _infer_dot(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
+    left, right = tuple(specs[0].shape), tuple(specs[1].shape)
+    dtype = torch.promote_types(specs[0].dtype, specs[1].dtype)
+    if not left or not right:
+        return [Spec((*left, *right), dtype)]
+    inner = right[-2:][0]
+    if left[-1] != inner:
+        raise MXNetError(f"dot: shapes {left} and {right} do not fit: the inner sizes must agree")
+    return [Spec((*left[:-1], *right[:-2], *right[-1:][len(right) == 1 :]), dtype)]
+
+
+@operator("_npi_dot", aliases=("_np_dot",), np="dot", infer=_infer_dot, amp="low")
 def np_dot(a: Tensor, b: Tensor) -> Tensor:
     """Dot product as in NumPy: last axis of ``a`` with the last but one of ``b``."""
     a, b = _same_type(a, b)
@@ -82,8 +93,12 @@ def tensordot(a: Tensor, b: Tensor, *, a_axes_summed: Shape, b_axes_summed: Shap
 
 @operator("_npi_einsum", num_args_key="num_args", amp="low")
 def einsum(*data: Tensor, num_args: int = 0, subscripts: str = "", optimize: int = 0) -> Tensor:
-    """Einstein summation."""
-    return torch.einsum(subscripts, *_same_type(*data))
+    """Einstein summation; the result has the type that the operands promote to."""
+    operands = _same_type(*data)
+    kind = operands[0].dtype
+    if kind is torch.bool:
+        operands = [operand.to(torch.int32) for operand in operands]
+    return torch.einsum(subscripts, *operands).to(kind)
 
 
 @operator("_npi_kron", np="kron")
@@ -92,23 +107,28 @@ def kron(a: Tensor, b: Tensor) -> Tensor:
     return torch.kron(*_same_type(a, b))
 
 
+def _as_float(A: Tensor) -> Tensor:
+    """Integers as float64, as in NumPy."""
+    return A if A.is_floating_point() else A.to(torch.float64)
+
+
 @operator("_npi_cholesky", np="linalg.cholesky")
 def cholesky(A: Tensor, *, lower: bool = True) -> Tensor:
     """The lower (or upper) Cholesky factor of positive definite matrices."""
-    factor = torch.linalg.cholesky(A)
+    factor = torch.linalg.cholesky(_as_float(A))
     return factor if lower else factor.mT  # type: ignore[no-any-return]
 
 
 @operator("_npi_solve", np="linalg.solve")
 def solve(A: Tensor, B: Tensor) -> Tensor:
     """Solve ``A x = B``."""
-    return torch.linalg.solve(A, B)  # type: ignore[no-any-return]
+    return torch.linalg.solve(*map(_as_float, _same_type(A, B)))  # type: ignore[no-any-return]
 
 
 @operator("_npi_svd", np="linalg.svd", outputs=3)
 def svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Singular values: ``A = U diag(L) V``, with orthonormal rows of V, their largest entry positive."""
-    left, values, right = torch.linalg.svd(A, full_matrices=False)
+    left, values, right = torch.linalg.svd(_as_float(A), full_matrices=False)
     signs = column_signs(right.mT)
     return left * signs, values, right * signs.mT
 
@@ -116,20 +136,20 @@ def svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @operator("_npi_eigh", np="linalg.eigh", outputs=2)
 def eigh(A: Tensor, *, UPLO: str = "L") -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors (columns, their largest entry positive) of symmetric matrices."""
-    values, vectors = torch.linalg.eigh(A, UPLO)
+    values, vectors = torch.linalg.eigh(_as_float(A), UPLO)
     return values, vectors * column_signs(vectors)
 
 
 @operator("_npi_eigvalsh", np="linalg.eigvalsh")
 def eigvalsh(A: Tensor, *, UPLO: str = "L") -> Tensor:
     """Eigenvalues of symmetric matrices."""
-    return torch.linalg.eigvalsh(A, UPLO)  # type: ignore[no-any-return]
+    return torch.linalg.eigvalsh(_as_float(A), UPLO)  # type: ignore[no-any-return]
 
 
 @operator("_npi_qr", np="linalg.qr", outputs=2)
 def qr(A: Tensor) -> tuple[Tensor, Tensor]:
     """``A = Q R`` with orthonormal columns of Q."""
-    q, r = torch.linalg.qr(A)
+    q, r = torch.linalg.qr(_as_float(A))
     return q, r
 
 
@@ -143,10 +163,6 @@ def pinv(A: Tensor, *, rcond: float = 1e-15, hermitian: bool = False) -> Tensor:
 def pinv_array(A: Tensor, rcond: Tensor, *, hermitian: bool = False) -> Tensor:
     """The Moore-Penrose inverse, with a cutoff for each matrix, as a part of its largest singular value."""
     return torch.linalg.pinv(A, rtol=rcond.to(A.dtype), hermitian=hermitian)  # type: ignore[no-any-return]
-
-
-def _as_float(A: Tensor) -> Tensor:
-    return A if A.dtype in (torch.float32, torch.float64) else A.to(torch.float64)
 
 
 def _real(found: Tensor, name: str) -> Tensor:
@@ -278,7 +294,7 @@ def lstsq(
     rows, columns = A.shape
     precision = torch.finfo(A.dtype).eps
     cutoff = precision * max(rows, columns) if new_default else (precision if rcond < 0 else rcond)
-    left, values, right = torch.linalg.svd(A, full_matrices=False)
+    left, values, right = torch.linalg.svd(_as_float(A), full_matrices=False)
     kept = values > cutoff * values[:1]
     rank = kept.sum()
     inverse = torch.where(kept, 1 / torch.where(kept, values, 1), 0)
@@ -291,6 +307,7 @@ def lstsq(
 
 def _rank(M: Tensor, tolerance: Tensor | None, hermitian: bool) -> Tensor:
     """How many singular values exceed the tolerance, by default one relative to the largest of them."""
+    M = _as_float(M)
     if M.dim() < 2:
         return (M != 0).any().to(torch.int64)
     values = torch.linalg.eigvalsh(M).abs() if hermitian else torch.linalg.svdvals(M)

@@ -14,6 +14,7 @@ from torch import Tensor
 from regluon.base.device import torch_device
 from regluon.base.errors import MXNetError
 from regluon.ops.defs.random import floating, gamma_values, multinomial_counts, open_uniform, wide
+from regluon.ops.failure import ArgumentError
 from regluon.ops.opdef import DType, Floats, Shape, operator
 from regluon.ops.shaping import broadcast_shapes
 
@@ -84,9 +85,9 @@ def _check(name: str, values: dict[str, float]) -> None:
     positive = _POSITIVE.get(name, ())
     for key, value in values.items():
         if key in positive and not value > 0:
-            raise ValueError(f"random.{name.removesuffix('d')}: {key} must be positive; received {value}")
+            raise ArgumentError(f"random.{name.removesuffix('d')}: {key} must be positive; received {value}")
         if key == "scale" and name in _NOT_NEGATIVE and value < 0:
-            raise ValueError(f"random.{name}: scale must not be negative; received {value}")
+            raise ArgumentError(f"random.{name}: scale must not be negative; received {value}")
 
 
 def _chosen(values: list[float | None], arrays: list[Tensor | None]) -> list[Any]:
@@ -197,7 +198,7 @@ def bernoulli(
     given = _chosen([logit if is_logit else prob], [input1])
     (chance,) = _parameters(given, size, torch.float32, ctx, False)
     if not is_logit and (_smallest(chance) < 0 or _smallest(1.0 - chance) < 0):
-        raise ValueError(f"random.bernoulli: prob must be in [0, 1]; received {given[0]}")
+        raise ArgumentError(f"random.bernoulli: prob must be in [0, 1]; received {given[0]}")
     chance = torch.sigmoid(chance) if is_logit else chance
     return (_uniform(chance, _rng) < chance).to(dtype or torch.float32)
 

@@ -186,7 +186,8 @@ def np_average(
     """Weighted mean over axes, and the sum of the weights."""
     axes = _axes(a.dim(), axis, False, "average")
     if weights is None or not weighted:
-        result = torch.mean(a, axes)
+        # As in the originals, an average of integers stays one.
+        result = torch.mean(a, axes, dtype=None if a.is_floating_point() else torch.float64).to(a.dtype)
         count = a.numel() / max(result.numel(), 1)
         return result, torch.full_like(result, count)
     if weights.dim() != a.dim():

@@ -384,24 +384,25 @@ def sample_unique_zipfian(*, range_max: int, shape: Shape | None = None, _rng: G
             f"unique_zipfian: there are only {range_max} numbers below {range_max}; asked for {count}"
         )
     if _rng is None:
-        return torch.empty((rows, count), dtype=torch.int64), torch.empty((rows,), dtype=torch.int64)
-    drawn = [_unique_zipfian(range_max, count, _rng) for _ in range(rows)]
-    if not drawn:
-        return torch.zeros((0, count), dtype=torch.int64), torch.zeros((0,), dtype=torch.int64)
-    return torch.stack([row for row, _ in drawn]), torch.tensor([tried for _, tried in drawn])
+        return tuple(torch.empty(size, dtype=torch.int64) for size in ((rows, count), (rows,)))
+    found = torch.empty((rows, count), dtype=torch.int64, device=_rng.device)
+    tries = torch.empty((rows,), dtype=torch.int64, device=_rng.device)
+    for row in range(rows):
+        found[row], tries[row] = _unique_zipfian(range_max, count, _rng)
+    return found, tries
 
 
 def _unique_zipfian(range_max: int, count: int, rng: torch.Generator) -> tuple[Tensor, int]:
     """The first ``count`` different numbers of a sequence of draws, and the length of the sequence."""
-    sequence = torch.empty(0, dtype=torch.int64)
+    sequence = torch.empty(0, dtype=torch.int64, device=rng.device)
     while True:
-        u = torch.rand(2 * count, dtype=torch.float64, generator=rng)
+        u = torch.rand(2 * count, dtype=torch.float64, generator=rng, device=rng.device)
         fresh = torch.expm1(u * math.log(range_max + 1.0)).long().clamp(max=range_max - 1)
         sequence = torch.cat([sequence, fresh])
         values, places = torch.unique(sequence, return_inverse=True)
         if len(values) >= count:
             break
     first = torch.full_like(values, len(sequence))
-    first.scatter_reduce_(0, places, torch.arange(len(sequence)), "amin")
+    first.scatter_reduce_(0, places, torch.arange(len(sequence), device=rng.device), "amin")
     kept = first.sort().values[:count]
     return sequence[kept], int(kept[-1]) + 1 if count else 0

@@ -229,10 +229,12 @@ def argmax_channel(data: Tensor) -> Tensor:
 
 @operator("moments", outputs=2, amp="float32")
 def moments(data: Tensor, *, axes: Shape | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:
-    """Mean and (biased) variance over axes."""
+    """Mean and (biased) variance over axes, in the type of the data: those of integers are cut."""
     chosen = reduced_axes(data.dim(), axes, False, "moments")
-    mean = data.mean(chosen, keepdim=True)
-    variance = ((data - mean) ** 2).mean(chosen, keepdim=True)
+    values = data if data.is_floating_point() else data.to(torch.float64)
+    mean = values.mean(chosen, keepdim=True)
+    variance = ((values - mean) ** 2).mean(chosen, keepdim=True).to(data.dtype)
+    mean = mean.to(data.dtype)
     if keepdims:
         return mean, variance
     return _legacy(squeezed(mean, chosen)), _legacy(squeezed(variance, chosen))

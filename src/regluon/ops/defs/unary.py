@@ -126,7 +126,7 @@ _FUNCTIONS = (
     _Row("tan", torch.tan, "Tangent of an angle in radians.", ("_sparse_tan",), amp="float32"),
     _Row("tanh", torch.tanh, "Hyperbolic tangent.", ("_sparse_tanh",)),
     _Row("trunc", torch.trunc, "Round to the nearest integer towards 0.", ("_sparse_trunc",), integers=_same),
-    _Row("_npx_relu", torch.relu, "``max(x, 0)``.", npx="relu", integers=torch.relu),
+    _Row("_npx_relu", torch.relu, "``max(x, 0)``.", npx="relu", integers=lambda x: torch.clamp(x, min=0)),
     _Row("_npx_sigmoid", torch.sigmoid, "``1 / (1 + e^-x)``.", npx="sigmoid"),
 )  # fmt: skip
 
@@ -199,10 +199,12 @@ def _infer_cast(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
     return [Spec(specs[0].shape, attrs["dtype"])]
 
 
-@operator("Cast", aliases=("_npi_cast", "_npx_cast", "cast"), npx="cast", infer=_infer_cast)
+@operator(
+    "Cast", aliases=("_npi_cast", "_npx_cast", "cast"), npx="cast", infer=_infer_cast, gradient="identity"
+)
 def cast(data: Tensor, *, dtype: DType) -> Tensor:
     """Convert to another type, always into a new array; a real number becomes an integer by truncation.
-    The gradient is cast back. A cast to an integer type stops the gradient (integers carry none in torch)."""
+    The gradient is cast back."""
     return data.to(dtype, copy=True)
 
 

@@ -1,0 +1,199 @@
+"""Plans: a recorded graph compiled for prediction on inputs of fixed shapes.
+
+A plan is two programs. The first computes what depends on parameters only (folded and packed weights), once per
+version of the parameters; the second runs at each call. A parameter that was written, by an optimizer step,
+``set_data``, ``load_parameters`` or in place, has another version, and the first program runs again.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..base.errors import MXNetError
+from ..graph.dims import dims_in, evaluate
+from ..graph.infer import GraphShapes
+from ..graph.node import Entry, Node, rebuild, topological
+from ..ops.opdef import Spec
+from ..passes import Settings, optimize, protect_outputs
+from .kernels import choose_kernels, contiguous_outputs
+from .program import Program
+
+__all__ = ["Plan", "specialise"]
+
+_version = operator.attrgetter("_version")
+SHARED = "_regluon_shared"
+
+
+def specialise(
+    variables: Sequence[Node], outputs: Sequence[Entry], tensors: Sequence[Tensor], training: bool
+) -> tuple[list[Node], list[Entry]]:
+    """The graph for given shapes: every node knows its outputs' shapes, and sizes among attributes are numbers.
+
+    Returns
+    -------
+    (list of Node, list of Entry)
+        New variables in the order of ``variables``, and the outputs.
+
+    Raises
+    ------
+    MXNetError
+        If a shape depends on values, or the shapes do not fit the graph.
+    """
+    given = {
+        id(node): (tuple(tensor.shape), tensor.dtype)
+        for node, tensor in zip(variables, tensors, strict=True)
+    }
+    shapes = GraphShapes(outputs, given, training).run()
+
+    def size_of(entry: Any) -> tuple[int, ...]:
+        spec = shapes.spec(entry)
+        if spec is None:
+            raise MXNetError(f"the shape of {entry.node.name} is not known before the call")
+        return spec.shape
+
+    twins: dict[int, Node] = {}
+    for node in variables:
+        twin = node.__copy__()
+        shape, dtype = given[id(node)]
+        twin.specs = [Spec(shape, dtype)]
+        twins[id(node)] = twin
+
+    def replace(node: Node, inputs: tuple[Entry, ...]) -> Sequence[Entry]:
+        if node.op is None:
+            return [Entry(twins[id(node)], 0)]
+        new = node.__copy__()
+        new.inputs = inputs
+        specs = [shapes.spec(Entry(node, index)) for index in range(node.outputs)]
+        new.specs = None if any(spec is None for spec in specs) else specs  # type: ignore[assignment]
+        if any(dims_in(value) for value in node.attrs.values()):
+            new.attrs = {key: evaluate(value, size_of) for key, value in node.attrs.items()}
+        return [Entry(new, index) for index in range(new.outputs)]
+
+    return [twins[id(node)] for node in variables], rebuild(outputs, replace)
+
+
+def _cannot_plan(outputs: Sequence[Entry]) -> bool:
+    """Operators whose shapes depend on values, that write their inputs, or that run user code."""
+    return any(
+        node.op is not None and (node.op.dynamic or node.op.mutates or node.op.name == "_CustomFunction")
+        for node in topological(outputs)
+    )
+
+
+def _split(entries: Sequence[Entry], settings: Settings) -> tuple[list[Entry], list[Node], list[Entry]]:
+    """Cut the graph where values that depend on parameters only meet the others.
+
+    Returns the outputs over new variables, those variables, and what each of them stands for.
+    """
+    cut: dict[tuple[int, int], Entry] = {}
+    sources: list[Entry] = []
+
+    def constant(entry: Entry) -> Entry:
+        if entry.node.op is None or not settings.is_constant(entry):
+            return entry
+        key = (id(entry.node), entry.index)
+        if key not in cut:
+            spec = entry.spec
+            variable = Node(None, f"{entry.node.name}_{entry.index}", specs=None if spec is None else [spec])
+            cut[key] = Entry(variable, 0)
+            sources.append(entry)
+        return cut[key]
+
+    mapping: dict[int, Node] = {}
+    for node in topological(entries):
+        if node.op is None or settings.is_constant(Entry(node, 0)):
+            mapping[id(node)] = node
+            continue
+        new = node.__copy__()
+        new.inputs = tuple(_moved(constant(entry), mapping) for entry in node.inputs)
+        mapping[id(node)] = new
+    outputs = [_moved(constant(entry), mapping) for entry in entries]
+    return outputs, [entry.node for entry in cut.values()], sources
+
+
+def _moved(entry: Entry, mapping: dict[int, Node]) -> Entry:
+    return Entry(mapping.get(id(entry.node), entry.node), entry.index)
+
+
+class Plan:
+    """A graph compiled for one set of input shapes.
+
+    Parameters
+    ----------
+    general : Program
+        The same graph for any shapes, with the same variables: it runs while a parameter's memory is shared with
+        NumPy or another library, from which nothing may be kept.
+    count : int
+        How many of its inputs, from the first, are inputs of a call; the rest are parameters.
+    tensors : sequence of Tensor
+        One value for each input; shapes, types and the device are taken from them.
+
+    Raises
+    ------
+    MXNetError
+        If the graph cannot be planned.
+    """
+
+    def __init__(self, general: Program, count: int, tensors: Sequence[Tensor]) -> None:
+        variables, outputs, training = general.inputs, general.outputs, general.training
+        self.general = general
+        if _cannot_plan(outputs):
+            raise MXNetError("this graph has operators that are not planned ahead")
+        twins, entries = specialise(variables, outputs, tensors, training)
+        device = tensors[0].device.type if tensors else "cpu"
+        settings = Settings({id(node) for node in twins[count:]}, training, device)
+        entries = contiguous_outputs(choose_kernels(optimize(entries, settings), settings))
+        entries, made, sources = _split(entries, settings)
+        entries = protect_outputs(entries, settings)
+        self.count = count
+        used = {id(node) for node in topological(entries)}
+        needed = {id(node) for node in topological(sources)}
+        # Parameters that the second program reads as they are, and those that the first one reads.
+        self._direct = [i for i, node in enumerate(twins) if i >= count and id(node) in used]
+        self._read = [i for i, node in enumerate(twins) if i >= count and id(node) in needed]
+        self.first = Program([twins[i] for i in self._read], sources, training, False) if sources else None
+        self.program = Program(
+            [*twins[:count], *(twins[i] for i in self._direct), *made], entries, training, False
+        )
+        self._function = self.program.function
+        self._prepared: tuple[list[Tensor], list[int], list[Tensor]] | None = None
+
+    def __call__(self, key: int, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Run on tensors in the order of ``variables``; ``key`` is the key of the first random draw."""
+        parameters = tensors[self.count :]
+        prepared = self._prepared
+        if (
+            prepared is None
+            or prepared[1] != list(map(_version, parameters))
+            or not all(map(operator.is_, prepared[0], parameters))
+        ):
+            if any(hasattr(tensor, SHARED) for tensor in parameters):
+                # Memory that NumPy or another library writes to changes without a new version.
+                return self.general(key, tensors)
+            prepared = self._prepare(list(parameters))
+        try:
+            return self._function(key, *tensors[: self.count], *prepared[2])  # type: ignore[no-any-return]
+        except RuntimeError as error:
+            raise self.program._located(error) from error
+
+    def _prepare(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[int], list[Tensor]]:
+        # Versions are read first: a write that comes in between makes this result outdated, not wrong for ever.
+        versions = list(map(_version, parameters))
+        given = {self.count + i: tensor for i, tensor in enumerate(parameters)}
+        made: Sequence[Tensor] = ()
+        if self.first is not None:
+            with torch.no_grad():
+                made = self.first(0, [given[i] for i in self._read])
+        prepared = (parameters, versions, [*(given[i] for i in self._direct), *made])
+        self._prepared = prepared
+        return prepared
+
+    @property
+    def source(self) -> str:
+        """The generated Python of both programs."""
+        return f"{self.first.source if self.first is not None else ''}\n{self.program.source}"

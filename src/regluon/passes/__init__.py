@@ -1,0 +1,79 @@
+"""Passes: pure functions from a graph to an equivalent graph that runs faster at prediction.
+
+A pass never changes a node in place; `lint` checks the graph before and after each. A pass is switched off by
+``with regluon.passes.skip("fold_batch_norm"):`` around the first call, or by the environment variable
+``REGLUON_SKIP_PASSES=fold_batch_norm,...`` (``all`` for all of them).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from ..graph.node import Entry
+from .cleanup import merge_repeats, protect_outputs, remove_identities, simplify_shapes
+from .fuse import fuse_activations, fuse_padding
+from .layers import fold_batch_norm, use_common_forms
+from .lint import lint
+from .rewrite import Settings
+
+__all__ = ["PASSES", "Settings", "lint", "optimize", "protect_outputs", "skip", "skipped"]
+
+Pass = Callable[[Sequence[Entry], Settings], list[Entry]]
+
+PASSES: tuple[Pass, ...] = (
+    remove_identities,
+    merge_repeats,
+    simplify_shapes,
+    use_common_forms,
+    fuse_padding,
+    simplify_shapes,
+    fold_batch_norm,
+    fuse_activations,
+)
+
+_skipped: set[str] = {name for name in os.environ.get("REGLUON_SKIP_PASSES", "").split(",") if name}
+
+
+def names() -> list[str]:
+    """The names of the passes, in the order they first run."""
+    return list(dict.fromkeys(each.__name__ for each in PASSES))
+
+
+def skipped() -> frozenset[str]:
+    """The passes that are switched off."""
+    return frozenset(names()) if "all" in _skipped else frozenset(_skipped)
+
+
+@contextmanager
+def skip(*chosen: str) -> Iterator[None]:
+    """Switch passes off for the graphs that are compiled inside; ``"all"`` switches every pass off.
+
+    Raises
+    ------
+    ValueError
+        For a name that is no pass.
+    """
+    unknown = [name for name in chosen if name not in (*names(), "all")]
+    if unknown:
+        raise ValueError(f"no pass is called {', '.join(unknown)}; there are: {', '.join(names())} and all")
+    before = set(_skipped)
+    _skipped.update(chosen)
+    try:
+        yield
+    finally:
+        _skipped.clear()
+        _skipped.update(before)
+
+
+def optimize(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
+    """Run all passes that are not switched off."""
+    lint(entries, "recording")
+    off = skipped()
+    current = list(entries)
+    for each in PASSES:
+        if each.__name__ not in off:
+            current = each(current, settings)
+            lint(current, each.__name__)
+    return current

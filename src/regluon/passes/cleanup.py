@@ -1,0 +1,178 @@
+"""Cleaning: nodes that pass their input on, repeated computations, and shape changes that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..graph.node import Entry, Node, rebuild
+from ..ops.internal import InternalOp
+from ..ops.registry import get
+from .rewrite import Settings, has_dims, make, rewrite, shape_of
+
+__all__ = ["merge_repeats", "protect_outputs", "remove_identities", "simplify_shapes"]
+
+# At prediction these give their first input on, value for value.
+_IDENTITIES = frozenset({"_copy", "_npi_copy", "BlockGrad", "_np_copy", "MakeLoss", "make_loss"})
+_CASTS = frozenset({"Cast", "amp_cast", "_npi_cast", "_npx_cast"})
+_RESHAPES = frozenset(
+    {"Reshape", "_npx_reshape", "_np_reshape", "Flatten", "expand_dims", "squeeze", "_npi_squeeze"}
+)
+_TRANSPOSES = frozenset({"transpose", "_npi_transpose", "SwapAxis"})
+
+
+def remove_identities(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
+    """Dropout at prediction, copies, gradient stops and casts to the type a value has already."""
+
+    def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
+        name = node.op.name if node.op else ""
+        if name in _IDENTITIES:
+            return [inputs[0]]
+        if name == "Dropout" and not settings.training and node.full_attrs["mode"] != "always":
+            return [inputs[0]] if node.outputs == 1 else None
+        if name in _CASTS:
+            spec = inputs[0].spec
+            if spec is not None and node.specs is not None and node.specs[0].dtype is spec.dtype:
+                return [inputs[0]]
+        return None
+
+    return rewrite(entries, replace)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(item) for item in value)
+    return (type(value), value)
+
+
+def merge_repeats(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
+    """Compute what is written twice once (common subexpressions). Random operators are never merged."""
+    found: dict[Any, Sequence[Entry]] = {}
+
+    def replace(node: Node, inputs: tuple[Entry, ...]) -> Sequence[Entry] | None:
+        op = node.op
+        if op is None or op.uses_rng or op.dynamic or op.mutates or op.aux or has_dims(node):
+            return None
+        if op.name == "_CustomFunction":
+            return None
+        try:
+            key = (
+                id(op),
+                tuple((k, _frozen(v)) for k, v in sorted(node.attrs.items())),
+                tuple((id(e.node), e.index) for e in inputs),
+            )
+            known = found.get(key)
+        except TypeError:
+            return None
+        if known is not None:
+            return known
+        new = node.__copy__()
+        new.inputs = inputs
+        found[key] = [Entry(new, index) for index in range(new.outputs)]
+        return found[key]
+
+    return rebuild(entries, replace)
+
+
+def _axes_of(node: Node, rank: int) -> tuple[int, ...] | None:
+    """The permutation that a transposing node does."""
+    attrs = node.full_attrs
+    if node.op is not None and node.op.name == "SwapAxis":
+        order = list(range(rank))
+        first, second = attrs["dim1"] % rank, attrs["dim2"] % rank
+        order[first], order[second] = order[second], order[first]
+        return tuple(order)
+    axes = attrs.get("axes")
+    if not axes:
+        return tuple(reversed(range(rank)))
+    return tuple(axis % rank for axis in axes)
+
+
+def simplify_shapes(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
+    """Reshapes and transposes that change nothing go; a reshape of a reshape and a transpose of a transpose
+    become one."""
+
+    def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
+        name = node.op.name if node.op else ""
+        if name in _RESHAPES and node.full_attrs.get("order", "C") == "C":
+            return _reshape(node, inputs[0])
+        if name in _TRANSPOSES:
+            return _transpose(node, inputs[0])
+        return None
+
+    return rewrite(entries, replace)
+
+
+def _reshape(node: Node, source: Entry) -> Any:
+    before = shape_of(source)
+    after = shape_of(Entry(node, 0))
+    if before is None or after is None:
+        return None
+    if before == after:
+        return [source]
+    inner = source.node
+    if inner.op is not None and inner.op.name in _RESHAPES and 0 not in after:
+        first = shape_of(inner.inputs[0])
+        if first == after:
+            return [inner.inputs[0]]
+        if first is not None:
+            return [make(get("Reshape"), node, [inner.inputs[0]], {"shape": after})]
+    return None
+
+
+def _transpose(node: Node, source: Entry) -> Any:
+    before = shape_of(source)
+    if before is None:
+        return None
+    axes = _axes_of(node, len(before))
+    if axes is None:
+        return None
+    inner = source.node
+    if inner.op is not None and inner.op.name in _TRANSPOSES:
+        first = _axes_of(inner, len(before))
+        if first is not None:
+            axes = tuple(first[axis] for axis in axes)
+            source = inner.inputs[0]
+    if axes == tuple(range(len(axes))):
+        return [source]
+    if source.node is not node.inputs[0].node:
+        return [make(get("transpose"), node, [source], {"axes": axes})]
+    return None
+
+
+def protect_outputs(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
+    """Outputs own their memory: one that is an input, a weight, a view of one, or another output is copied."""
+    copy = get("_copy")
+    taken: set[tuple[int, int]] = set()
+    result = []
+    for entry in entries:
+        key = (id(entry.node), entry.index)
+        shared = key in taken or _shares(entry)
+        taken.add(key)
+        if shared:
+            entry = make(copy, entry.node, [entry], specs=None if entry.spec is None else [entry.spec])
+        result.append(entry)
+    return result
+
+
+_VIEWS = _RESHAPES | _TRANSPOSES | frozenset({"slice_axis", "slice", "SliceChannel", "_npi_split", "broadcast_to"})
+
+
+def _shares(entry: Entry) -> bool:
+    node = entry.node
+    while node.op is not None:
+        if isinstance(node.op, InternalOp):
+            if node.op.fresh:
+                return False
+        elif node.op.name not in _VIEWS and node.op.name != "Dropout" and node.op.name not in _CASTS:
+            return False
+        node = node.inputs[0].node
+    return True
+
+
+def is_float(entry: Entry) -> bool:
+    """Whether a value is known to be of a floating type."""
+    spec = entry.spec
+    return spec is not None and isinstance(spec.dtype, torch.dtype) and spec.dtype.is_floating_point
