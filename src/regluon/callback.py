@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -130,11 +131,10 @@ class ProgressBar:
         self.bar_len = length
 
     def __call__(self, param: Any) -> None:
-        # Rounding up a hundredth never shows less than is done.
-        done = param.nbatch / float(self.total)
+        done = param.nbatch / self.total
         filled = round(self.bar_len * done)
         bar = "=" * filled + "-" * (self.bar_len - filled)
-        logging.info("[%s] %s%s\r", bar, -int(-100 * done // 1), "%")
+        logging.info("[%s] %s%s\r", bar, math.ceil(100.0 * done), "%")
 
 
 class LogValidationMetricsCallback:
@@ -143,5 +143,5 @@ class LogValidationMetricsCallback:
     def __call__(self, param: Any) -> None:
         if not param.eval_metric:
             return
-        for name, value in param.eval_metric.get_name_value():
+        for name, value in param.eval_metric.get_global_name_value():
             logging.info("Epoch[%d] Validation-%s=%f", param.epoch, name, value)

@@ -32,7 +32,7 @@ def records(version: str) -> dict[str, Any]:
 
 
 def record(name: str, sample: samples.Sample) -> dict[str, Any]:
-    """What the original that leads (2.0.0b1 for the np kind) gives for a sample; empty where neither knows."""
+    """What the leading original (2.0.0b1 for the np kind) gives for a sample; empty where neither knows."""
     leading = ("2.0.0b1", "1.9.1") if name.startswith("_np") else ("1.9.1", "2.0.0b1")
     for version in leading:
         if name in records(version):

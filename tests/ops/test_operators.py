@@ -3,8 +3,7 @@ trips."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import json
 import warnings
 from typing import Any
 
@@ -18,19 +17,9 @@ from regluon.ops.infer import infer_specs
 from regluon.ops.opdef import Spec, run
 from regluon.symbol import convert
 
-from . import samples
+from . import sample_records, samples
 
-
-def _all_samples() -> dict[str, list[samples.Sample]]:
-    found: dict[str, list[samples.Sample]] = {}
-    for module in pkgutil.iter_modules(samples.__path__):
-        loaded = importlib.import_module(f"{samples.__name__}.{module.name}")
-        for name, cases in getattr(loaded, "SAMPLES", {}).items():
-            found.setdefault(name, []).extend(cases)
-    return found
-
-
-SAMPLES = _all_samples()
+SAMPLES = sample_records.all_samples()
 GRID = [
     pytest.param(name, sample, id=f"{name}-{number}")
     for name, cases in sorted(SAMPLES.items())
@@ -174,3 +163,30 @@ def test_samples_name_operators() -> None:
     assert not unknown
 
 
+
+
+def _nodes(symbol: Any) -> list[dict[str, Any]]:
+    """The operator nodes of a Symbol's JSON without their names, which differ by where they were made."""
+    nodes = json.loads(symbol.tojson(remove_amp_cast=False))["nodes"]
+    return [
+        {"op": node["op"], "attrs": node.get("attrs", {}), "inputs": len(node["inputs"])}
+        for node in nodes
+        if node["op"] != "null"
+    ]
+
+
+@pytest.mark.parametrize("name, sample", GRID)
+def test_composing_writes_the_node_that_tracing_records(name: str, sample: samples.Sample) -> None:
+    definition = ops.get(name)
+    if not sample.inputs or definition.dynamic:
+        return
+    variables = [mx.sym.var(f"data{i}") for i in range(len(sample.inputs))]
+    composed = mx.symbol.Symbol._compose(definition, variables, dict(sample.attrs), None, None)
+    block = _Call(name, dict(sample.attrs))
+    block.hybridize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        block(*(mx.nd.array(value, dtype=value.dtype) for value in sample.inputs))
+        traced, _ = block.export(None)
+    assert _nodes(traced) == _nodes(composed)
+    assert len(_nodes(composed)) == 1

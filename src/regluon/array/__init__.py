@@ -1,7 +1,18 @@
-"""Arrays: NDArray (the 1.x kind) and np.ndarray (the NumPy kind). An array holds one torch tensor."""
+"""Arrays: NDArray (the 1.x kind) and np.ndarray (the NumPy kind). An array holds one torch tensor, or the parts
+of a sparse one."""
 
 from __future__ import annotations
 
+from . import sparse_operators as _sparse_operators
 from .ndarray import NDArray, from_torch, ndarray, waitall
+from .sparse import BaseSparseNDArray, CSRNDArray, RowSparseNDArray
 
-__all__ = ["NDArray", "from_torch", "ndarray", "waitall"]
+__all__ = [
+    "BaseSparseNDArray",
+    "CSRNDArray",
+    "NDArray",
+    "RowSparseNDArray",
+    "from_torch",
+    "ndarray",
+    "waitall",
+]

@@ -129,7 +129,7 @@ def apply_binary(name: str, left: Any, right: Any, hint: str | None = None) -> A
     if not operator:
         raise _refuse(name, left, right)
     if other not in (kinds.nd, kinds.np, kinds.symbol, kinds.np_symbol):
-        if not isinstance(right, (numpy.ndarray, torch.Tensor)):
+        if not isinstance(right, (numpy.ndarray, torch.Tensor, kinds.sparse or numpy.ndarray)):
             if right is None and name in ("eq", "ne"):
                 return name == "ne"
             raise TypeError(f"type {type(right)} not supported")

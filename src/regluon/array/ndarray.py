@@ -18,6 +18,7 @@ import torch
 from ..base import config, dtypes
 from ..base.device import Context, cpu, device
 from ..base.errors import MXNetError
+from ..base.sharing import mark_shared
 from ..ops import shaping
 from ..ops.registry import get
 from ..runtime import autograd
@@ -256,7 +257,7 @@ class NDArray:
         return host if dtype is None else host.astype(dtype)
 
     def __dlpack__(self, **keywords: Any) -> Any:
-        return self._value("__dlpack__").__dlpack__(**keywords)
+        return mark_shared(self._value("__dlpack__")).__dlpack__(**keywords)
 
     def __dlpack_device__(self) -> Any:
         return self._value("__dlpack_device__").__dlpack_device__()
@@ -362,27 +363,30 @@ class NDArray:
         return result
 
     def tostype(self, stype: str) -> Any:
-        """The array in another storage type."""
-        if stype == "default":
-            return self
-        raise MXNetError(
-            f"arrays are dense here: tostype({stype!r}) is not available; expected "
-            "'default'. Keep the dense array"
-        )
+        """The array in another storage type: ``"csr"``, ``"row_sparse"`` or, itself, ``"default"``."""
+        from .sparse import cast_storage
+
+        return cast_storage(self, stype)
 
     # Gradients ----------------------------------------------------------------------
 
     @property
     def grad(self) -> Any:
-        """The gradient buffer, or None."""
-        return None if self._grad is None else type(self)._wrap(self._grad._t, self._ctx)
+        """The gradient buffer, or None; of the storage type that attach_grad was asked for (then a copy)."""
+        if self._grad is None:
+            return None
+        gradient = type(self)._wrap(self._grad._t, self._ctx)
+        return gradient if self._grad_stype == "default" else gradient.tostype(self._grad_stype)
+
+    _grad_stype = "default"
 
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
         """Give the array a gradient buffer of zeros; backward then writes, or adds, its gradient there.
 
-        An array that was the result of a recorded operator starts a graph of its own.
+        An array that was the result of a recorded operator starts a graph of its own. With ``stype`` "row_sparse"
+        or "csr", ``grad`` gives the gradient in that storage type.
         """
-        del stype
+        self._grad_stype = stype or "default"
         if grad_req == "null":
             autograd.mark(self, None, "null")
             return

@@ -1,15 +1,42 @@
-"""Graph backends: named rewrites of a graph, used by ``optimize_for`` and ``hybridize(backend=...)``."""
+"""Graph backends: named rewrites of a graph, used by ``optimize_for`` and ``hybridize(backend=...)``.
+
+A backend is a function from the outputs of a graph to the outputs of another (`register`), or a choice of
+nodes and what takes the place of each connected group of them (`register_subgraph`). See
+docs/add-a-backend.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..graph.node import Entry
+import numpy
 
-__all__ = ["Backend", "get", "list_backends", "register"]
+from ..base import dtypes
+from ..base.errors import MXNetError
+from ..graph.dims import evaluate
+from ..graph.node import Entry, Node, topological
+from ..ops.infer import infer_specs
+from ..ops.opdef import Spec
+from ..runtime.handles import kinds
+from .partition import Subgraph, make_node, partition
+
+__all__ = [
+    "Backend",
+    "Subgraph",
+    "apply",
+    "constant",
+    "get",
+    "list_backends",
+    "make_node",
+    "partition",
+    "register",
+    "register_subgraph",
+    "unregister",
+]
 
 _BACKENDS: dict[str, Backend] = {}
+_BUILT_IN = ("default", "static_shape")
 Rewrite = Callable[[Sequence[Entry], dict[str, Any]], Sequence[Entry]]
 
 
@@ -21,35 +48,87 @@ class Backend:
     name : str
         What ``hybridize(backend=name)`` says.
     rewrite : callable
-        ``rewrite(entries, options)`` gives the entries of a new graph; it must not change nodes in place. Use
-        `regluon.graph.node.rebuild`.
+        ``rewrite(entries, options)`` gives the entries of a new graph; it must not change nodes in place.
+        Use `partition`, or `regluon.graph.node.rebuild`.
+    inference_only : bool
+        Whether graphs that were recorded in train mode or under ``autograd.record()`` are left alone.
     """
 
-    def __init__(self, name: str, rewrite: Rewrite) -> None:
+    def __init__(self, name: str, rewrite: Rewrite, inference_only: bool = False) -> None:
         self.name = name
         self.rewrite = rewrite
+        self.inference_only = inference_only
 
     def __repr__(self) -> str:
         return f"<backend {self.name}>"
 
 
-def register(name: str) -> Callable[[Rewrite], Rewrite]:
-    """Register the decorated function as the backend ``name``.
+def register(name: str, inference_only: bool = False) -> Callable[[Rewrite], Rewrite]:
+    """Register the decorated function ``rewrite(entries, options)`` as the backend ``name``.
+
+    A name that was registered before is replaced.
 
     Raises
     ------
     ValueError
-        If the name is taken by another function.
+        If the name is that of a backend built in.
     """
 
     def keep(rewrite: Rewrite) -> Rewrite:
-        known = _BACKENDS.get(name)
-        if known is not None and known.rewrite is not rewrite and name in ("default", "static_shape"):
+        if name in _BUILT_IN and name in _BACKENDS:
             raise ValueError(f"the backend name {name!r} is built in; choose another name")
-        _BACKENDS[name] = Backend(name, rewrite)
+        _BACKENDS[name] = Backend(name, rewrite, inference_only)
         return rewrite
 
     return keep
+
+
+def register_subgraph(
+    name: str, select: Callable[[Node], bool] | Iterable[str], inference_only: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated ``replace(subgraph, options)`` as the backend ``name``.
+
+    Parameters
+    ----------
+    name : str
+        What ``hybridize(backend=name)`` says.
+    select : callable or iterable of str
+        ``select(node)`` tells whether the backend takes an operator node; or the names of the operators
+        that it takes.
+    inference_only : bool
+        See `Backend`.
+    """
+    if callable(select):
+        chosen = select
+    else:
+        names = frozenset([select] if isinstance(select, str) else select)
+
+        def chosen(node: Node) -> bool:
+            return node.op is not None and node.op.name in names
+
+    def keep(replace: Callable[..., Any]) -> Callable[..., Any]:
+        def rewrite(entries: Sequence[Entry], options: dict[str, Any]) -> Sequence[Entry]:
+            return partition(entries, chosen, lambda subgraph: replace(subgraph, options))
+
+        rewrite.__doc__ = replace.__doc__
+        register(name, inference_only)(rewrite)
+        return replace
+
+    return keep
+
+
+def unregister(name: str) -> None:
+    """Forget a backend that was registered.
+
+    Raises
+    ------
+    ValueError
+        If there is no such backend, or it is built in.
+    """
+    get(name)
+    if name in _BUILT_IN:
+        raise ValueError(f"the backend {name!r} is built in and stays")
+    del _BACKENDS[name]
 
 
 def get(name: str) -> Backend:
@@ -63,8 +142,8 @@ def get(name: str) -> Backend:
     backend = _BACKENDS.get(name)
     if backend is None:
         raise ValueError(
-            f"backend {name!r} is not registered; there are: {', '.join(list_backends())}. Register one with "
-            "regluon.exec.backends.register"
+            f"backend {name!r} is not registered; there are: {', '.join(list_backends())}. Register one "
+            "with regluon.exec.backends.register (docs/add-a-backend.md)"
         )
     return backend
 
@@ -74,9 +153,106 @@ def list_backends() -> list[str]:
     return sorted(_BACKENDS)
 
 
+def constant(value: Any, name: str) -> Entry:
+    """A new constant of a graph: an array, or what NumPy makes one of. Exports write it under ``name``."""
+    if not isinstance(value, kinds.nd):
+        value = kinds.nd._wrap(dtypes.from_numpy(numpy.array(value)))
+    node = Node(None, name, specs=[Spec(tuple(value._t.shape), value._t.dtype)], value=value)
+    return Entry(node, 0)
+
+
+def apply(
+    chain: Sequence[tuple[str, dict[str, Any]]],
+    entries: Sequence[Entry],
+    training: bool = False,
+    recording: bool = False,
+) -> list[Entry]:
+    """Let backends, with their options, rewrite a graph one after another; the results are checked.
+
+    Raises
+    ------
+    MXNetError
+        If a backend changes the number, the shape or the type of the outputs, or makes a variable without a
+        value or with the name of another.
+    """
+    graph = list(entries)
+    for name, options in chain:
+        backend = get(name)
+        if backend.inference_only and (training or recording):
+            continue
+        before = topological(graph)
+        try:
+            made = list(backend.rewrite(list(graph), dict(options)))
+        except MXNetError as error:
+            raise MXNetError(f"backend {name!r}: {error}") from error
+        _check(name, graph, made, before, training)
+        graph = made
+    return graph
+
+
+def _check(
+    name: str, old: Sequence[Entry], new: Sequence[Any], before: Sequence[Node], training: bool
+) -> None:
+    if len(new) != len(old) or not all(isinstance(entry, Entry) for entry in new):
+        raise MXNetError(
+            f"backend {name!r} must give one graph entry for each of the {len(old)} output(s); it gave "
+            f"{new!r}"
+        )
+    known = {id(node) for node in before}
+    names = {node.name for node in before if node.op is None}
+    draws = [node.draw for node in before if node.op is not None and node.op.uses_rng]
+    following = max(draws, default=-1) + 1
+    for node in topological(new):
+        if id(node) in known:
+            continue
+        if node.op is None:
+            _check_constant(name, node, names)
+            names.add(node.name)
+            continue
+        if node.specs is None:
+            _infer(name, node, training)
+        if node.op.uses_rng and node.draw in draws and not _is_copy(node, before):
+            node.draw = following
+            following += 1
+    for entry, was in zip(new, old, strict=True):
+        if entry.spec is not None and was.spec is not None and entry.spec != was.spec:
+            raise MXNetError(
+                f"backend {name!r} changed the output {was.node.output_name(was.index)}: expected "
+                f"{was.spec}, received {entry.spec}"
+            )
+
+
+def _check_constant(name: str, node: Node, names: set[str]) -> None:
+    if not isinstance(node.value, kinds.nd):
+        raise MXNetError(
+            f"backend {name!r} made the variable {node.name} without a value: make it with "
+            "regluon.exec.backends.constant(value, name)"
+        )
+    if node.name in names:
+        raise MXNetError(f"backend {name!r} made a second variable named {node.name}: choose another name")
+
+
+def _infer(name: str, node: Node, training: bool) -> None:
+    specs = [entry.spec for entry in node.inputs]
+    assert node.op is not None
+    if node.op.dynamic or any(spec is None for spec in specs):
+        return
+    attrs = {key: evaluate(value) for key, value in node.full_attrs.items()}
+    try:
+        node.specs = infer_specs(node.op, attrs, specs, training)
+    except (MXNetError, ValueError, TypeError, IndexError) as error:
+        raise MXNetError(f"backend {name!r} made the node {node.name}, which cannot run: {error}") from error
+
+
+def _is_copy(node: Node, before: Iterable[Node]) -> bool:
+    """Whether the node stands for a random node that was there, and keeps its draw."""
+    return any(old.name == node.name and old.op is node.op for old in before)
+
+
 def _same(entries: Sequence[Entry], options: dict[str, Any]) -> Sequence[Entry]:
+    """The graph as it was recorded; regluon's own compiler works on it."""
     return entries
 
 
-_BACKENDS["default"] = Backend("default", _same)
-_BACKENDS["static_shape"] = Backend("static_shape", _same)
+for _name in _BUILT_IN:
+    _BACKENDS[_name] = Backend(_name, _same)

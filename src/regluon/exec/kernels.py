@@ -1,7 +1,7 @@
-"""Kernels for the common forms: which torch kernel runs a fused node, and how its weights are packed for it.
+"""Kernels for the common forms: which torch kernel runs a fused node, and how weights are packed for it.
 
-oneDNN's and MKL's packed kernels (``torch.ops.mkldnn``, ``torch.ops.mkl``) are private to torch. Each is looked up
-and tried once; where one is missing or gives wrong values, the plain function of `ops.internal` runs instead.
+oneDNN's and MKL's packed kernels (``torch.ops.mkldnn``, ``torch.ops.mkl``) are private to torch. Each is
+looked up and tried once; where one is missing or wrong, the plain function of `ops.internal` runs instead.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from torch import Tensor
 
 from ..graph.node import Entry, Node
 from ..ops.internal import (
-    AFFINE,
     CONVOLUTION,
     DENSE,
     UNARY,
     InternalOp,
     Slot,
-    apply_unary,
     constant_op,
     unary_functions,
 )
@@ -327,7 +325,11 @@ def _packed_product(
     node: Node, data: Entry, weight: Entry, bias: Entry | None, spec: Spec, rows: int
 ) -> Entry:
     packed = make(
-        PACK_LINEAR, node, [weight], {"rows": rows}, None if weight.spec is None else [weight.spec],
+        PACK_LINEAR,
+        node,
+        [weight],
+        {"rows": rows},
+        None if weight.spec is None else [weight.spec],
         f"{node.name}_weight_packed",
     )
     operands = [data, packed, weight, *([bias] if bias is not None else [])]

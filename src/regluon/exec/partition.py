@@ -1,17 +1,17 @@
 """Parts of a graph that a backend takes over: connected groups of selected nodes, each replaced as one.
 
-A group never contains two nodes with a path between them through a node outside: put in the place of its group,
-one replacement has all its inputs ready before it runs, and no cycle arises.
+A group never contains two nodes with a path between them through a node outside: put in the place of its
+group, one replacement has all its inputs ready before it runs, and no cycle arises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..base.errors import MXNetError
-from ..graph.dims import dims_in, sources_of
-from ..graph.node import Entry, Node, rebuild, topological
+from ..graph.dims import dims_in, relocated, sources_of
+from ..graph.node import Entry, Node, topological
 from ..ops import registry
 
 __all__ = ["Subgraph", "make_node", "partition"]
@@ -73,12 +73,9 @@ def make_node(operator: str, inputs: Sequence[Entry], name: str, **attributes: A
     """
     definition = registry.get(operator)
     full = definition.parse(attributes)
-    node = Node(definition, name, inputs, {key: full[key] for key in full if key in _given(definition, attributes)})
+    given = {definition.renamed.get(key, key) for key in attributes}
+    node = Node(definition, name, inputs, {key: value for key, value in full.items() if key in given})
     return [Entry(node, index) for index in range(node.visible)]
-
-
-def _given(definition: Any, attributes: Iterable[str]) -> set[str]:
-    return {definition.renamed.get(key, key) for key in attributes}
 
 
 def partition(entries: Sequence[Entry], select: Select, replace: Replace) -> list[Entry]:
@@ -91,23 +88,19 @@ def partition(entries: Sequence[Entry], select: Select, replace: Replace) -> lis
     select : callable
         ``select(node)`` tells whether the backend takes an operator node.
     replace : callable
-        ``replace(subgraph)`` gives the entries (or the entry) that compute the subgraph's outputs, made from its
-        inputs; None leaves the group as it is.
+        ``replace(subgraph)`` gives the entries (or the entry) that compute the subgraph's outputs, made
+        from its inputs; None leaves the group as it is.
 
     Raises
     ------
     MXNetError
         If a replacement has another number of outputs than its group.
     """
-    groups = _Groups(entries, select)
-    graph = list(entries)
-    for number in range(len(groups.members)):
-        graph = _replace_one(graph, groups, number, replace)
-    return graph
+    return _Partition(entries, _Groups(entries, select), replace).run()
 
 
 class _Groups:
-    """Which nodes belong together. ``members`` are lists of nodes; a node keeps its original's number."""
+    """Which nodes belong together: ``number`` gives the group of a node by its id, ``members`` its nodes."""
 
     def __init__(self, entries: Sequence[Entry], select: Select) -> None:
         self.number: dict[int, int] = {}
@@ -116,10 +109,14 @@ class _Groups:
         for node in order:
             if node.op is not None and select(node):
                 self._place(node)
-        self.members = [members for members in self.members if members]
         place = {id(node): index for index, node in enumerate(order)}
         for members in self.members:
             members.sort(key=lambda node: place[id(node)])
+
+    def of(self, node: Node) -> list[Node] | None:
+        """The group of a node, None where the backend does not take it."""
+        number = self.number.get(id(node))
+        return None if number is None else self.members[number]
 
     def _place(self, node: Node) -> None:
         near = dict.fromkeys(self.number[id(e.node)] for e in node.inputs if id(e.node) in self.number)
@@ -160,24 +157,86 @@ def _sources(node: Node) -> list[Node]:
     return [entry.node for entry in (*node.inputs, *sources_of(dims))]
 
 
-def _replace_one(graph: list[Entry], groups: _Groups, number: int, replace: Replace) -> list[Entry]:
-    """Replace one group of the graph, in which groups before it may be replaced already."""
-    members = groups.members[number]
-    inside = {id(node) for node in members}
-    inputs: dict[tuple[int, int], Entry] = {}
-    for node in members:
-        for entry in node.inputs:
-            if id(entry.node) not in inside:
-                inputs.setdefault((id(entry.node), entry.index), entry)
-    outputs = _used_outside(graph, inside)
-    made = replace(Subgraph(members, list(inputs.values()), outputs))
-    if made is None:
-        return graph
-    made = [made] if isinstance(made, Entry) else list(made)
-    if len(made) != len(outputs):
-        raise MXNetError(
-            f"the replacement of {', '.join(node.name for node in members)} has {len(made)} output(s); this part "
-            f"of the graph has {len(outputs)}"
-        )
-    moved = {(id(old.node), old.index): new for old, new in zip(outputs, made, strict=True)}
-    return _substituted(graph, moved, groups)
+class _Partition:
+    """One pass over the graph, in which a group is one unit."""
+
+    def __init__(self, entries: Sequence[Entry], groups: _Groups, replace: Replace) -> None:
+        self.entries, self.groups, self.replace = entries, groups, replace
+        self.mapping: dict[tuple[int, int], Entry] = {}
+        self.used: set[tuple[int, int]] = {(id(entry.node), entry.index) for entry in entries}
+        for node in topological(entries):
+            for entry in node.inputs:
+                if groups.of(entry.node) is None or groups.of(entry.node) is not groups.of(node):
+                    self.used.add((id(entry.node), entry.index))
+
+    def run(self) -> list[Entry]:
+        for unit in self._units():
+            if self.groups.of(unit[0]) is None:
+                self._keep(unit[0])
+            else:
+                self._take(unit)
+        return [self._place(entry) for entry in self.entries]
+
+    def _units(self) -> list[list[Node]]:
+        """Single nodes and whole groups, every one after what it reads."""
+        done: set[int] = set()
+        order: list[list[Node]] = []
+        stack = [(entry.node, False) for entry in reversed(self.entries)]
+        while stack:
+            node, ready = stack.pop()
+            if id(node) in done:
+                continue
+            unit = self.groups.of(node) or [node]
+            if ready:
+                done.update(id(member) for member in unit)
+                order.append(unit)
+                continue
+            stack.append((node, True))
+            inside = {id(member) for member in unit}
+            before = [source for member in unit for source in _sources(member)]
+            stack += [(s, False) for s in reversed(before) if id(s) not in inside and id(s) not in done]
+        return order
+
+    def _place(self, entry: Entry) -> Entry:
+        return self.mapping[id(entry.node), entry.index]
+
+    def _keep(self, node: Node) -> Node:
+        """Put a node into the new graph, as a copy where what it reads has moved."""
+        inputs = tuple(self._place(entry) for entry in node.inputs)
+        attrs = {key: relocated(value, self._place) for key, value in node.attrs.items()}
+        new = node
+        if any(
+            a.node is not b.node or a.index != b.index for a, b in zip(inputs, node.inputs, strict=True)
+        ) or any(attrs[key] is not value for key, value in node.attrs.items()):
+            new = node.__copy__()
+            new.inputs, new.attrs = inputs, attrs
+        for index in range(node.outputs):
+            self.mapping[id(node), index] = Entry(new, index)
+        return new
+
+    def _take(self, members: list[Node]) -> None:
+        """Offer a group to the backend."""
+        new = [self._keep(node) for node in members]
+        inside = {id(node) for node in new}
+        inputs = {(id(e.node), e.index): e for node in new for e in node.inputs if id(e.node) not in inside}
+        outputs = [
+            (id(node), index)
+            for node in members
+            for index in range(node.outputs)
+            if (id(node), index) in self.used
+        ]
+        subgraph = Subgraph(new, list(inputs.values()), [self.mapping[key] for key in outputs])
+        made = self.replace(subgraph)
+        if made is None:
+            return
+        made = [made] if isinstance(made, Entry) else list(made)
+        if len(made) != len(outputs):
+            raise MXNetError(
+                f"the replacement of {subgraph} has {len(made)} output(s), but {len(outputs)} of its "
+                f"values are used outside it: {', '.join(map(_output_name, subgraph.outputs))}"
+            )
+        self.mapping.update(zip(outputs, made, strict=True))
+
+
+def _output_name(entry: Entry) -> str:
+    return entry.node.output_name(entry.index)

@@ -1,8 +1,8 @@
 """Plans: a recorded graph compiled for prediction on inputs of fixed shapes.
 
-A plan is two programs. The first computes what depends on parameters only (folded and packed weights), once per
-version of the parameters; the second runs at each call. A parameter that was written, by an optimizer step,
-``set_data``, ``load_parameters`` or in place, has another version, and the first program runs again.
+A plan is two programs. The first computes what depends on parameters only (folded and packed weights), once
+per version of the parameters; the second runs at each call. A parameter that was written, by an optimizer
+step, ``set_data``, ``load_parameters`` or in place, has another version, and the first program runs again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..base.errors import MXNetError
+from ..base.sharing import is_shared
 from ..graph.dims import dims_in, evaluate
 from ..graph.infer import GraphShapes
 from ..graph.node import Entry, Node, rebuild, topological
@@ -26,13 +27,12 @@ from .program import Program
 __all__ = ["Plan", "specialise"]
 
 _version = operator.attrgetter("_version")
-SHARED = "_regluon_shared"
 
 
 def specialise(
     variables: Sequence[Node], outputs: Sequence[Entry], tensors: Sequence[Tensor], training: bool
 ) -> tuple[list[Node], list[Entry]]:
-    """The graph for given shapes: every node knows its outputs' shapes, and sizes among attributes are numbers.
+    """The graph for given shapes: nodes know their outputs' shapes, and sizes among attributes are numbers.
 
     Returns
     -------
@@ -45,8 +45,7 @@ def specialise(
         If a shape depends on values, or the shapes do not fit the graph.
     """
     given = {
-        id(node): (tuple(tensor.shape), tensor.dtype)
-        for node, tensor in zip(variables, tensors, strict=True)
+        id(node): (tuple(tensor.shape), tensor.dtype) for node, tensor in zip(variables, tensors, strict=True)
     }
     shapes = GraphShapes(outputs, given, training).run()
 
@@ -126,8 +125,8 @@ class Plan:
     Parameters
     ----------
     general : Program
-        The same graph for any shapes, with the same variables: it runs while a parameter's memory is shared with
-        NumPy or another library, from which nothing may be kept.
+        The same graph for any shapes, with the same variables: it runs while a parameter's memory is shared
+        with NumPy or another library, from which nothing may be kept.
     count : int
         How many of its inputs, from the first, are inputs of a call; the rest are parameters.
     tensors : sequence of Tensor
@@ -172,7 +171,7 @@ class Plan:
             or prepared[1] != list(map(_version, parameters))
             or not all(map(operator.is_, prepared[0], parameters))
         ):
-            if any(hasattr(tensor, SHARED) for tensor in parameters):
+            if any(map(is_shared, parameters)):
                 # Memory that NumPy or another library writes to changes without a new version.
                 return self.general(key, tensors)
             prepared = self._prepare(list(parameters))
@@ -182,7 +181,7 @@ class Plan:
             raise self.program._located(error) from error
 
     def _prepare(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[int], list[Tensor]]:
-        # Versions are read first: a write that comes in between makes this result outdated, not wrong for ever.
+        # Versions are read first: a write that comes in between makes this result outdated, not wrong.
         versions = list(map(_version, parameters))
         given = {self.count + i: tensor for i, tensor in enumerate(parameters)}
         made: Sequence[Tensor] = ()

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..base import rng
 from ..base.device import torch_device
 from ..base.errors import MXNetError
-from ..graph.dims import Dim, dims_in, evaluate, source_of
+from ..graph.dims import dims_in, evaluate, source_of, sources_of
 from ..graph.node import Entry, Node, topological
 from ..ops.internal import InternalOp, Slot
 from ..ops.opdef import run
@@ -183,9 +183,8 @@ class Program:
             for entry in node.inputs:
                 last[self._name(entry)] = index
             for value in node.attrs.values():
-                for dim in dims_in(value):
-                    for entry in _entries_of(dim):
-                        last[self._name(entry)] = index
+                for entry in sources_of(dims_in(value)):
+                    last[self._name(entry)] = index
         result: dict[int, list[str]] = {}
         for name, index in last.items():
             if name not in kept:
@@ -260,14 +259,6 @@ def _is_fresh(node: Node) -> bool:
     return op is not None and (op.fresh if isinstance(op, InternalOp) else op.name in _FRESH)
 
 
-def _entries_of(dim: Dim) -> list[Any]:
-    if dim.function == "size":
-        return [dim.arguments[0]]
-    return [
-        entry for argument in dim.arguments if isinstance(argument, Dim) for entry in _entries_of(argument)
-    ]
-
-
 def _with_policy(node: Node, training: bool) -> Callable[..., tuple[Tensor, ...]]:
     definition, attrs = node.op, node.full_attrs
     assert definition is not None
@@ -307,7 +298,8 @@ def interpret(
             continue
         tensors = [tensor_of(entry) for entry in node.inputs]
         attrs = {
-            k: evaluate(v, lambda entry: tuple(tensor_of(entry).shape)) for k, v in node.full_attrs.items()
+            k: evaluate(v, lambda entry: tuple(tensor_of(entry).shape), lambda entry: tensor_of(entry).item())
+            for k, v in node.full_attrs.items()
         }
         draw = key + node.draw if node.op.uses_rng else None
         try:

@@ -16,7 +16,7 @@ from . import (
 from . import parameter as parameter
 from .block import Block, HybridBlock, SymbolBlock
 from .parameter import Constant, DeferredInitializationError, Parameter, ParameterDict
-from .torch_bridge import from_torch
+from .torch_block import from_torch
 from .trainer import Trainer
 
 __all__ = [

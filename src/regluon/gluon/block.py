@@ -460,10 +460,10 @@ class Block:
 
     @staticmethod
     def from_torch(module: Any, *inputs: Any, check: bool = True, **tolerances: float) -> Any:
-        """A ``torch.nn.Module`` as a block on the same parameters; see `torch_bridge.from_torch`."""
-        from . import torch_bridge
+        """A ``torch.nn.Module`` as a block on the same parameters; see `torch_block.from_torch`."""
+        from . import torch_block
 
-        return torch_bridge.from_torch(module, *inputs, check=check, **tolerances)
+        return torch_block.from_torch(module, *inputs, check=check, **tolerances)
 
     def summary(self, *inputs: Any) -> None:
         """Print a table of layers, output shapes and parameters for these inputs.

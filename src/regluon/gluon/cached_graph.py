@@ -1,8 +1,7 @@
-"""CachedGraph: the graphs recorded for one hybridized block, their guards, and their compiled programs.
+"""CachedGraph: the graphs recorded for one hybridized block, and which of them a call runs.
 
-A call is looked up by its exact signature in one dict. On a miss, graphs recorded for other sizes are
-tried: a graph
-serves every size for which its guards hold. Else the block is recorded again.
+A call is looked up by its exact signature in one dict. On a miss, graphs recorded for other sizes are tried: a
+graph serves every size for which its guards hold. Else the block is recorded again.
 """
 
 from __future__ import annotations
@@ -10,107 +9,30 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ..array import NDArray
-from ..base import config, dtypes, rng
-from ..base.device import Context, cpu
+from ..base import config, rng
+from ..base.device import cpu
 from ..base.errors import MXNetError
-from ..exec import Plan, Program, interpret
-from ..graph.dims import Dim, dims_in, evaluate
-from ..graph.infer import GraphShapes
-from ..graph.node import Entry, Node, topological
-from ..ops.opdef import Spec
+from ..exec import Plan, interpret
+from ..graph.node import Node
 from ..runtime.gradient import zero_link
-from ..runtime.handles import TraceHandle, kinds
+from ..runtime.handles import kinds
 from ..runtime.state import state
-from ..runtime.tracer import GraphBreak, Tracer
+from ..runtime.tracer import GraphBreak
 from ..symbol import Symbol
 from .epoch import clock, fingerprint
-from .structure import flatten, regroup
+from .recorded import InputSpec, Recorded, pattern_of
+from .recording import trace
+from .structure import flatten, map_values, regroup, values_in, without_floats
 
-__all__ = ["CachedGraph", "compose", "infer_from"]
+__all__ = ["CachedGraph"]
 
 MOST_GRAPHS = 8
 MOST_PLANS = 8
 _tracing = threading.RLock()
-
-
-class Recorded:
-    """One recorded graph of a block, and its program."""
-
-    def __init__(self) -> None:
-        self.inputs: list[Node] = []
-        self.parameters: list[tuple[Node, Any]] = []
-        self.captured: list[tuple[Node, Any]] = []
-        self.outputs: list[Entry] = []
-        self.written: list[tuple[int, Entry]] = []
-        self.in_structure: Any = None
-        self.out_structure: Any = None
-        self.guards: list[tuple[Dim, Any]] = []
-        self.frozen: list[tuple[str, str | None]] = []
-        self.pattern: Any = None
-        self.mode: tuple[bool, bool] = (False, False)
-        self.draws = 0
-        self.volatile = False
-        self.program: Program | None = None
-        self.dead: list[int] = []
-        self.epoch = -1
-        self.mark: Any = None
-        self.classes: list[Any] = []
-        self.writes: list[tuple[tuple[str, int], Entry]] = []
-
-    def holds(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Whether the guards hold for inputs of these shapes."""
-        if not self.guards:
-            return True
-        entries = _guarded(self.guards)
-        given: dict[int, Any] = {}
-        for node, shape in zip(self.inputs, shapes, strict=True):
-            given[id(node)] = (tuple(shape), node.specs[0].dtype if node.specs else None)
-        for node, _ in (*self.parameters, *self.captured):
-            if node.specs:
-                given[id(node)] = (node.specs[0].shape, node.specs[0].dtype)
-        try:
-            found = GraphShapes(entries, given, self.mode[0]).run()
-            for dim, value in self.guards:
-                if evaluate(dim, lambda entry: _shape_in(found, entry)) != value:
-                    return False
-        except (MXNetError, ValueError, TypeError, IndexError):
-            return False
-        return True
-
-
-def _shape_in(found: GraphShapes, entry: Any) -> tuple[int, ...]:
-    spec = found.spec(entry)
-    if spec is None:
-        raise MXNetError("unknown")
-    return spec.shape
-
-
-def _guarded(guards: Sequence[tuple[Dim, Any]]) -> list[Entry]:
-    entries: list[Entry] = []
-    stack: list[Any] = [dim for dim, _ in guards]
-    while stack:
-        dim = stack.pop()
-        if not isinstance(dim, Dim):
-            continue
-        if dim.function == "size":
-            entries.append(dim.arguments[0])
-        else:
-            stack.extend(dim.arguments)
-    return entries
-
-
-def _pattern(arrays: Sequence[NDArray]) -> Any:
-    """What of the inputs is guarded always: kinds, types, devices, ranks, and which sizes are 0 or 1."""
-    return tuple(
-        (type(a), a._t.dtype, a.context, tuple(size if size < 2 else 2 for size in a._t.shape))
-        for a in arrays
-    )
 
 
 class Call:
@@ -186,7 +108,7 @@ class CachedGraph:
         if self.broken is not None:
             return False
         now = clock.now
-        if fingerprint(self.block) != recorded.mark:
+        if recorded.pattern[2] != self._scopes() or fingerprint(self.block) != recorded.mark:
             return False
         recorded.epoch = now
         return True
@@ -233,7 +155,7 @@ class CachedGraph:
                 )
 
     def _refuse_in_strict_mode(self, structure: Any, flat: list[Any]) -> None:
-        for item in _values_in(structure):
+        for item in values_in(structure):
             if isinstance(item, (int, float)) and not isinstance(item, bool):
                 raise ValueError(
                     "When hybridized, the input of HybridBlock input must be (nested) list of Symbol or "
@@ -249,10 +171,10 @@ class CachedGraph:
     def _promoted(self, structure: Any, flat: list[Any]) -> Any:
         """A float argument that keeps changing becomes a 0-d input, so that it is not recorded again each
         time."""
-        values = [v for v in _values_in(structure) if isinstance(v, float)]
+        values = [v for v in values_in(structure) if isinstance(v, float)]
         if not values:
             return None
-        shape = _without_floats(structure)
+        shape = without_floats(structure)
         history = self.seen_scalars.setdefault(shape, set())
         history.add(tuple(values))
         if len(history) <= 3:
@@ -274,12 +196,12 @@ class CachedGraph:
                 return array
             return part
 
-        args = _map_values(structure, iter(flat), swap)
+        args = map_values(structure, iter(flat), swap)
         fresh: list[Any] = []
         return flatten(args, fresh), fresh, args
 
     def _reusable(self, structure: Any, flat: list[Any]) -> Recorded | None:
-        pattern = (structure, _pattern(flat), self._scopes())
+        pattern = (structure, pattern_of(flat), self._scopes())
         mode = (state.training, state.recording)
         shapes = [tuple(array._t.shape) for array in flat]
         mark = None
@@ -302,16 +224,16 @@ class CachedGraph:
         return None
 
     def _scopes(self) -> Any:
-        return config.is_np_array(), config.strict(), state.amp
+        return config.is_np_array(), config.strict(), state.amp, state.constraints
 
     # Recording ----------------------------------------------------------------------
 
     def _record(self, structure: Any, flat: list[Any], args: tuple[Any, ...]) -> Recorded:
         self._note_retrace()
-        self.last = (structure, [_Spec.of(array) for array in flat])
+        self.last = (structure, [InputSpec.of(array) for array in flat])
         self.block.__dict__["_last_signature"] = self.last
         recorded = trace(self.block, structure, flat, state.training, state.recording)
-        recorded.pattern = (structure, _pattern(flat), self._scopes())
+        recorded.pattern = (structure, pattern_of(flat), self._scopes())
         recorded.mark = fingerprint(self.block)
         recorded.epoch = clock.now
         self.traces += 1
@@ -483,34 +405,6 @@ class CachedGraph:
 _CPU = cpu()
 
 
-class _Spec:
-    """Kind, shape, type and device of an input, to record again without it."""
-
-    __slots__ = ("cls", "context", "dtype", "shape")
-
-    def __init__(self, cls: Any, shape: tuple[int, ...], dtype: torch.dtype, context: Context | None) -> None:
-        self.cls, self.shape, self.dtype, self.context = cls, shape, dtype, context
-
-    @classmethod
-    def of(cls, array: Any) -> _Spec:
-        return cls(type(array), tuple(array._t.shape), array._t.dtype, array._ctx)
-
-    def zeros(self) -> Any:
-        device = self.context.torch if self.context is not None else torch.device("cpu")
-        return self.cls._wrap(torch.zeros(self.shape, dtype=self.dtype, device=device), self.context)
-
-
-def remember(block: Any, args: tuple[Any, ...]) -> None:
-    """Keep the signature of a call (not its arrays) for a later export."""
-    flat: list[Any] = []
-    try:
-        structure = flatten(args, flat)
-    except TypeError:
-        return
-    if all(isinstance(array, NDArray) and array._t is not None for array in flat):
-        block.__dict__["_last_signature"] = (structure, [_Spec.of(array) for array in flat])
-
-
 def _write_back(array: Any, tensor: torch.Tensor) -> None:
     """A value written into an input while recorded is written into the array that was passed."""
     if state.recording and tensor.requires_grad:
@@ -532,378 +426,6 @@ def _hooked_below(block: Any) -> bool:
     )
 
 
-def _values_in(structure: Any) -> list[Any]:
-    if not isinstance(structure, tuple):
-        return []
-    if structure[0] == "value":
-        return [structure[2]]
-    if structure[0] == "dict":
-        return [value for _, item in structure[1:] for value in _values_in(item)]
-    return [value for item in structure[1:] for value in _values_in(item)]
-
-
-def _without_floats(structure: Any) -> Any:
-    if not isinstance(structure, tuple):
-        return structure
-    if structure[0] == "value" and isinstance(structure[2], float):
-        return ("value", float)
-    if structure[0] == "dict":
-        return ("dict", *((key, _without_floats(item)) for key, item in structure[1:]))
-    return tuple(_without_floats(item) for item in structure)
-
-
-def _map_values(structure: Any, flat: Any, swap: Any) -> Any:
-    if not isinstance(structure, tuple):
-        return next(flat)
-    kind = structure[0]
-    if kind == "value":
-        swapped = swap(structure)
-        return swapped if swapped is not structure else structure[2]
-    if kind == "list":
-        return [_map_values(item, flat, swap) for item in structure[1:]]
-    if kind == "tuple":
-        return tuple(_map_values(item, flat, swap) for item in structure[1:])
-    if kind == "dict":
-        return {key: _map_values(item, flat, swap) for key, item in structure[1:]}
-    if kind == "namedtuple":
-        return structure[1](*(_map_values(item, flat, swap) for item in structure[2:]))
-    return structure[-1]
-
-
 def _float_type(array: Any) -> torch.dtype:
     dtype = array._t.dtype
     return dtype if dtype.is_floating_point else torch.float32  # type: ignore[no-any-return]
-
-
-# Recording a call ----------------------------------------------------------------------
-
-
-def _paths(block: Any) -> dict[int, str]:
-    """Each block's path below ``block``, for node names."""
-    paths: dict[int, str] = {}
-
-    def visit(current: Any, path: str) -> None:
-        if id(current) in paths:
-            return
-        paths[id(current)] = path
-        for name, child in current._children.items():
-            visit(child, f"{path}{name}_")
-
-    visit(block, "")
-    return paths
-
-
-class _BlockTracer(Tracer):
-    """A tracer that knows the blocks it records."""
-
-    constraints = 0
-
-    def bind(self, block: Any) -> None:
-        self._block = block
-        self._structural = block._level >= 2
-        self._known = _paths(block)
-        for name, parameter in block.collect_params().items():
-            self._names_of.setdefault(id(parameter), name)
-        self.names.prefixes = ["" if self._structural or block._empty_prefix else block._prefix]
-
-    _names_of: dict[int, str]
-
-    def prefix_of(self, block: Any) -> str:
-        """What node names recorded by ``block`` start with."""
-        if self._structural:
-            return self._known.get(id(block), f"{block._name}_")
-        return block._prefix  # type: ignore[no-any-return]
-
-
-def _new_tracer(block: Any, context: Any, training: bool, real: Any) -> _BlockTracer:
-    names: dict[int, str] = {}
-    tracer = _BlockTracer(
-        context,
-        training,
-        block._flags.get("on_value_read", "error"),
-        lambda parameter: names.get(id(parameter), parameter.name),
-        real,
-    )
-    tracer._names_of = names
-    tracer.bind(block)
-    return tracer
-
-
-def input_names(count: int) -> list[str]:
-    """``data`` for one input, ``data0``, ``data1``, ... for several."""
-    return ["data"] if count == 1 else [f"data{i}" for i in range(count)]
-
-
-def trace(block: Any, structure: Any, flat: list[Any], training: bool, recording: bool) -> Recorded:
-    """Record one call of ``block`` as a graph and compile it."""
-    real = _Real(flat)
-    tracer = _new_tracer(block, flat[0].context, training, real)
-    real.tracer = tracer
-    handles = []
-    for name, array in zip(input_names(len(flat)), flat, strict=True):
-        node = tracer.add_input(name, Spec(tuple(array._t.shape), array._t.dtype))
-        handles.append(TraceHandle(Entry(node, 0), tracer))
-    real.inputs = tracer.inputs
-    symbolic = block._is_symbolic_style()
-    tracer.symbol_style = symbolic
-    tracer.symbol_np = type(flat[0]) is kinds.np
-    args = regroup(structure, iter(_as_values(handles, flat, symbolic)))
-    with tracer.active():
-        out = block.forward(*args)
-    recorded = Recorded()
-    recorded.in_structure = structure
-    recorded.mode = (training, recording)
-    _take_outputs(tracer, recorded, out, type(flat[0]))
-    _take_writes(tracer, recorded, handles)
-    _finish(block, tracer, recorded, len(flat))
-    return recorded
-
-
-def _as_values(handles: list[TraceHandle], flat: list[Any], symbolic: bool) -> list[Any]:
-    values = []
-    for handle, array in zip(handles, flat, strict=True):
-        np_kind = type(array) is kinds.np
-        if symbolic:
-            cls = kinds.np_symbol if np_kind else kinds.symbol
-        else:
-            cls = type(array)
-        values.append(cls._traced(handle))
-    return values
-
-
-def _take_outputs(tracer: Tracer, recorded: Recorded, out: Any, cls: Any) -> None:
-    values: list[Any] = []
-    recorded.out_structure = flatten(out, values)
-    recorded.outputs = [tracer.entry_of(value) for value in values]  # type: ignore[misc]
-    recorded.classes = [cls] * len(values)
-
-
-def _take_writes(tracer: Tracer, recorded: Recorded, handles: list[TraceHandle]) -> None:
-    places = {id(handle): place for place, handle in enumerate(handles)}
-    recorded.captured = [(node, node.value) for node in tracer.captured.values()]
-    for key, handle in tracer.written_inputs.items():
-        if key in places:
-            recorded.writes.append((("input", places[key]), handle.get()))
-            continue
-        for array_id, (array, lifted) in tracer._lifted.items():
-            if lifted is handle:
-                del array
-                recorded.writes.append((("captured", array_id), handle.get()))
-
-
-def _finish(block: Any, tracer: Tracer, recorded: Recorded, count: int) -> None:
-    """Shapes, unused inputs and parameters, deferred initialisation, guards, and the program."""
-    writes = recorded.writes
-    entries = [*recorded.outputs, *(entry for _, entry in writes)]
-    if any(entry.spec is None for entry in entries):
-        tracer.settle(entries)
-    order = topological(entries)
-    used = {id(node) for node in order}
-    for value in _dims_used(order):
-        used.add(id(value.node))
-    recorded.inputs = list(tracer.inputs)
-    recorded.parameters = [(n, n.value) for n in tracer.parameters.values() if id(n) in used]
-    captured = [(n, n.value) for n in tracer.captured.values() if id(n) in used]
-    positions = {id(node.value): count + len(recorded.parameters) + i for i, (node, _) in enumerate(captured)}
-    recorded.captured = captured
-    for (kind, place), entry in writes:
-        if kind == "input":
-            recorded.written.append((place, entry))
-        else:
-            if place not in positions:
-                node = tracer.captured[place]
-                positions[place] = count + len(recorded.parameters) + len(captured)
-                captured.append((node, node.value))
-            recorded.written.append((positions[place], entry))
-    _warn_unused(block, tracer, recorded, used)
-    _initialize(block, tracer, recorded)
-    _compile(block, tracer, recorded)
-
-
-def _dims_used(order: Sequence[Node]) -> list[Entry]:
-    dims = [(dim, None) for node in order for value in node.attrs.values() for dim in dims_in(value)]
-    return _guarded(dims)
-
-
-def _warn_unused(block: Any, tracer: Tracer, recorded: Recorded, used: set[int]) -> None:
-    for place, node in enumerate(recorded.inputs):
-        if id(node) not in used:
-            warnings.warn(
-                f"The {place}-th input to HybridBlock is not used by any computation. Is this intended?",
-                stacklevel=8,
-            )
-    in_graph = {id(parameter) for _, parameter in recorded.parameters}
-    unused = [name for name, parameter in block.collect_params().items() if id(parameter) not in in_graph]
-    if unused:
-        warnings.warn(
-            f"Parameter {', '.join(unused)} is not used by any computation. Is this intended?", stacklevel=8
-        )
-
-
-def _initialize(block: Any, tracer: Tracer, recorded: Recorded) -> None:
-    """Finish deferred initialisation of all parameters whose shapes the graph told."""
-    unknown = []
-    for node in tracer.parameters.values():
-        parameter = node.value
-        shape = parameter._shape
-        if shape is None or any(size <= 0 for size in shape):
-            unknown.append(f"{node.name} {parameter.shape}")
-        elif parameter._deferred_init:
-            parameter._finish_deferred_init()
-    used = {node.name for node, _ in recorded.parameters}
-    unknown = [text for text in unknown if text.split(" ", 1)[0] in used]
-    if unknown:
-        raise RuntimeError(
-            f"{block.name} has parameters with unknown shape: {', '.join(unknown)}. You need to either "
-            f"specify the "
-            f"shape in __init__ or implement {type(block).__name__}.infer_shape to set the parameter "
-            f"shapes based on "
-            "the first input."
-        )
-    for node, parameter in recorded.parameters:
-        if parameter._data is None:
-            raise parameter._missing()
-        del node
-
-
-def _compile(block: Any, tracer: Tracer, recorded: Recorded) -> None:
-    backend = block._flags.get("backend")
-    if backend is not None:
-        _apply_backend(block, recorded, backend)
-    recorded.draws = tracer.random_nodes
-    recorded.guards = [(dim, dim.size) for dim in tracer.guards]
-    recorded.frozen = list(tracer.frozen)
-    if tracer.dynamic and recorded.guards:
-        recorded.volatile = _depends_on_dynamic(recorded.guards)
-    variables = [
-        *recorded.inputs,
-        *(node for node, _ in recorded.parameters),
-        *(node for node, _ in recorded.captured),
-    ]
-    entries = [*recorded.outputs, *(entry for _, entry in recorded.written)]
-    recorded.program = Program(variables, entries, *recorded.mode)
-    recorded.dead = _dead_inputs(recorded, variables) if recorded.mode[1] else []
-
-
-def _apply_backend(block: Any, recorded: Recorded, name: str) -> None:
-    from ..exec import backends
-
-    outputs = list(recorded.outputs)
-    rewritten = list(backends.get(name).rewrite(outputs, block._flags.get("backend_opts", {})))
-    known = {id(n) for n in recorded.inputs} | {id(n) for n, _ in recorded.parameters}
-    for node in topological(rewritten):
-        if node.op is None and id(node) not in known and not any(node is n for n, _ in recorded.captured):
-            if not isinstance(node.value, NDArray):
-                raise MXNetError(f"backend {name!r} made the variable {node.name} without a value")
-            recorded.captured.append((node, node.value))
-    recorded.outputs = rewritten
-
-
-def _depends_on_dynamic(guards: Sequence[tuple[Dim, Any]]) -> bool:
-    return any(node.op is not None and node.op.dynamic for node in topological(_guarded(guards)))
-
-
-def _dead_inputs(recorded: Recorded, variables: Sequence[Node]) -> list[int]:
-    """Inputs that reach an output only through operators without a gradient: they get zeros."""
-    alive: set[int] = set()
-    stack = [entry.node for entry in recorded.outputs]
-    while stack:
-        node = stack.pop()
-        if id(node) in alive:
-            continue
-        alive.add(id(node))
-        if node.op is None or node.op.gradient != "zero":
-            stack.extend(entry.node for entry in node.inputs)
-    reached = {id(node) for node in topological(recorded.outputs)}
-    return [i for i, node in enumerate(variables) if id(node) in reached and id(node) not in alive]
-
-
-class _Real:
-    """Computes real values of a trace's entries from the call's inputs."""
-
-    def __init__(self, flat: list[Any]) -> None:
-        self.flat = flat
-        self.inputs: list[Node] = []
-        self.memory: dict[int, tuple[torch.Tensor, ...]] = {}
-        self.key: int | None = None
-        self.tracer: Any = None
-
-    def __call__(self, tracer: Tracer, entries: Sequence[Entry]) -> list[torch.Tensor]:
-        values = {id(node): array._t for node, array in zip(tracer.inputs, self.flat, strict=True)}
-        for node in tracer.parameters.values():
-            parameter = node.value
-            if parameter._data is None and parameter._deferred_init:
-                parameter._finish_deferred_init()
-            if parameter._data is not None:
-                values[id(node)] = parameter._data[0]._t
-        for node in tracer.captured.values():
-            values[id(node)] = node.value._t
-        if self.key is None:
-            # Draws of a trial run; the program's own come later and are not disturbed by it.
-            self.key = 0
-        with torch.no_grad():
-            return interpret(entries, values, tracer.training, self.key, memory=self.memory)
-
-
-# Without values ----------------------------------------------------------------------
-
-
-def compose(block: Any, args: tuple[Any, ...]) -> Any:
-    """Call a block on Symbols: a Symbol of its outputs, with its parameters as variables."""
-    flat: list[Any] = []
-    structure = flatten(args, flat)
-    tracer = _new_tracer(block, cpu(), state.training, None)
-    handles = []
-    for symbol in flat:
-        entry = symbol._single()
-        if entry.node.op is None and entry.node.specs is None and "__shape__" in entry.node.user:
-            _declare(entry.node)
-        tracer.names.reserve(entry.node.name)
-        handles.append(TraceHandle(entry, tracer))
-    cls = type(flat[0])
-    tracer.symbol_style = True
-    tracer.symbol_np = cls is kinds.np_symbol
-    values = [type(symbol)._traced(handle) for symbol, handle in zip(flat, handles, strict=True)]
-    with tracer.active():
-        out = block.forward(*regroup(structure, iter(values)))
-    found: list[Any] = []
-    shape = flatten(out, found)
-    for node in tracer.parameters.values():
-        node.user = {**_variable_attributes(node.value), **node.user}
-    symbols = [cls._of([tracer.entry_of(value)]) for value in found]
-    return regroup(shape, iter(symbols))
-
-
-def _variable_attributes(parameter: Any) -> dict[str, str]:
-    return dict(parameter.var()._single().node.user)
-
-
-def _declare(node: Node) -> None:
-    import ast
-
-    shape = ast.literal_eval(node.user["__shape__"])
-    if all(size is not None and size > 0 for size in shape):
-        code = node.user.get("__dtype__")
-        dtype = dtypes.to_torch(int(code)) if code not in (None, "-1") else torch.float32
-        node.specs = [Spec(tuple(shape), dtype)]
-
-
-def infer_from(block: Any, args: tuple[Any, ...]) -> None:
-    """Fill unknown parameter shapes by recording one call; no kernel runs."""
-    flat: list[Any] = []
-    structure = flatten(args, flat)
-    arrays = [array for array in flat if isinstance(array, NDArray)]
-    tracer = _new_tracer(block, arrays[0].context if arrays else cpu(), state.training, _Real(flat))
-    handles = []
-    for name, array in zip(input_names(len(flat)), flat, strict=True):
-        node = tracer.add_input(name, Spec(tuple(array._t.shape), array._t.dtype))
-        handles.append(TraceHandle(Entry(node, 0), tracer))
-    symbolic = block._is_symbolic_style()
-    tracer.symbol_style = symbolic
-    tracer.symbol_np = bool(arrays) and type(arrays[0]) is kinds.np
-    values = _as_values(handles, flat, symbolic)
-    with tracer.active():
-        out = block.forward(*regroup(structure, iter(values)))
-    found: list[Any] = []
-    flatten(out, found)
-    tracer.settle([tracer.entry_of(value) for value in found])  # type: ignore[misc]

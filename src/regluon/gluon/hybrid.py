@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import threading
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager
 from typing import Any
 
 from .. import ndarray as nd_module
@@ -16,33 +14,13 @@ from ..runtime.handles import kinds
 from ..runtime.state import state
 from ..symbol import Symbol
 from .block import Block, _check_flags
-from .cached_graph import CachedGraph, compose, infer_from, remember
+from .cached_graph import CachedGraph
+from .constraints import OptConstraint, get_optimization_constraints, set_optimization_constraints
 from .epoch import clock
+from .recorded import remember
+from .recording import compose, infer_from
 
 __all__ = ["HybridBlock"]
-
-_constraints = threading.local()
-
-
-class OptConstraint:
-    """Scopes that keep optimizations away from what is recorded inside."""
-
-    class Flag:
-        """Bits of the constraint mask."""
-
-        DisableAMP = 1
-
-    @staticmethod
-    @contextmanager
-    def disable_amp() -> Any:
-        """Mark the nodes recorded inside so that automatic mixed precision leaves them in float32."""
-        before = HybridBlock.get_optimization_constraints()
-        HybridBlock.set_optimization_constraints(before | OptConstraint.Flag.DisableAMP)
-        try:
-            yield
-        finally:
-            HybridBlock.set_optimization_constraints(before)
-
 
 class HybridBlock(Block):
     """A block that can be hybridized: recorded once as a graph, compiled, and run without Python after that.
@@ -179,6 +157,7 @@ class HybridBlock(Block):
             "backward_bulk_size": backward_bulk_size,
             "backend": backend,
             "backend_opts": dict(backend_opts or {}),
+            "backend_chain": [] if backend is None else [(backend, dict(backend_opts or {}))],
             "on_value_read": on_value_read,
         }
         attributes = self.__dict__
@@ -187,7 +166,7 @@ class HybridBlock(Block):
         if clear or not active:
             attributes["_cached"] = None
         clock.tick()
-        passed = {key: value for key, value in flags.items() if key not in ("backend", "backend_opts")}
+        passed = {key: value for key, value in flags.items() if not key.startswith("backend")}
         for child in self._children.values():
             child.hybridize(active, **passed)
 
@@ -208,7 +187,8 @@ class HybridBlock(Block):
     ) -> None:
         """Record the graph for these inputs and let a backend rewrite it, without running a kernel.
 
-        ``export`` may follow at once.
+        ``export`` may follow at once. What earlier calls of optimize_for asked for goes first, unless
+        ``clear`` is given; other keywords are options of the backend.
 
         Raises
         ------
@@ -216,10 +196,10 @@ class HybridBlock(Block):
             For an unknown backend; the message lists those there are.
         """
         options = {**(backend_opts or {}), **kwargs}
-        if backend is not None:
-            from ..exec import backends
-
-            backends.get(backend)
+        before = self._flags.get("backend_chain", []) if self._active else []
+        chain = [] if clear else list(before)
+        if backend is not None and (backend, options) not in chain[-1:]:
+            chain.append((backend, options))
         self.hybridize(
             True,
             partition_if_dynamic,
@@ -230,8 +210,9 @@ class HybridBlock(Block):
             backward_bulk_size,
             backend=backend,
             backend_opts=options,
-            clear=clear or self.__dict__.get("_flags", {}).get("backend") != backend,
+            clear=clear or chain != before,
         )
+        self._flags["backend_chain"] = chain
         self._graph_cache().prepare((x, *args))
 
     def _graph_cache(self) -> CachedGraph:
@@ -243,9 +224,11 @@ class HybridBlock(Block):
     def register_op_hook(self, callback: Callable[..., Any], monitor_all: bool = False) -> None:
         """Call ``callback(name, operator, array)`` for every operator's outputs once the block is hybridized.
 
-        With ``monitor_all`` inputs are reported too. Names are ``<node>_output``, and ``<node>_<input>``.
+        With ``monitor_all`` inputs are reported too, before the outputs of their operator. Names are
+        ``<node>_output`` and ``<node>_<input>``. Children get the hook too, for when they run by themselves.
         """
         self._op_hooks.append((callback, bool(monitor_all)))
+        super().register_op_hook(callback, monitor_all)
         clock.tick()
 
     # Running ----------------------------------------------------------------------
@@ -355,7 +338,6 @@ class HybridBlock(Block):
         """Inside a trace: the parent records this block's operators, under this block's path."""
         names = tracer.names
         names.prefixes.append(tracer.prefix_of(self))
-        before = tracer.constraints
         try:
             if not self._is_symbolic_style() and _is_users(type(self).forward):
                 args = _arrays_for(args)
@@ -366,7 +348,6 @@ class HybridBlock(Block):
                 hook(self, args, out)
             return out
         finally:
-            tracer.constraints = before
             names.prefixes.pop()
 
     def _is_symbolic_style(self) -> bool:
@@ -458,17 +439,8 @@ class HybridBlock(Block):
 
     # Constraints ----------------------------------------------------------------------
 
-    @staticmethod
-    def get_optimization_constraints() -> int:
-        """The constraint mask of this thread."""
-        return getattr(_constraints, "mask", 0)
-
-    @staticmethod
-    def set_optimization_constraints(state: int) -> int:
-        """Set the constraint mask of this thread; gives what it was."""
-        before = getattr(_constraints, "mask", 0)
-        _constraints.mask = int(state)
-        return before
+    get_optimization_constraints = staticmethod(get_optimization_constraints)
+    set_optimization_constraints = staticmethod(set_optimization_constraints)
 
     def __deepcopy__(self, memory: dict[int, Any]) -> Any:
         import copy

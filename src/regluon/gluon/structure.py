@@ -10,7 +10,7 @@ import numpy
 from ..array import NDArray
 from ..symbol import Symbol
 
-__all__ = ["Leaf", "flatten", "from_text", "regroup", "to_text"]
+__all__ = ["Leaf", "flatten", "from_text", "map_values", "regroup", "to_text", "values_in", "without_floats"]
 
 
 class Leaf:
@@ -77,6 +77,44 @@ def regroup(structure: Any, flat: Any) -> Any:
         return structure[1](*(regroup(item, flat) for item in structure[2:]))
     if kind == "dict":
         return {key: regroup(item, flat) for key, item in structure[1:]}
+    return structure[-1]
+
+
+def values_in(structure: Any) -> list[Any]:
+    if not isinstance(structure, tuple):
+        return []
+    if structure[0] == "value":
+        return [structure[2]]
+    if structure[0] == "dict":
+        return [value for _, item in structure[1:] for value in values_in(item)]
+    return [value for item in structure[1:] for value in values_in(item)]
+
+
+def without_floats(structure: Any) -> Any:
+    if not isinstance(structure, tuple):
+        return structure
+    if structure[0] == "value" and isinstance(structure[2], float):
+        return ("value", float)
+    if structure[0] == "dict":
+        return ("dict", *((key, without_floats(item)) for key, item in structure[1:]))
+    return tuple(without_floats(item) for item in structure)
+
+
+def map_values(structure: Any, flat: Any, swap: Any) -> Any:
+    if not isinstance(structure, tuple):
+        return next(flat)
+    kind = structure[0]
+    if kind == "value":
+        swapped = swap(structure)
+        return swapped if swapped is not structure else structure[2]
+    if kind == "list":
+        return [map_values(item, flat, swap) for item in structure[1:]]
+    if kind == "tuple":
+        return tuple(map_values(item, flat, swap) for item in structure[1:])
+    if kind == "dict":
+        return {key: map_values(item, flat, swap) for key, item in structure[1:]}
+    if kind == "namedtuple":
+        return structure[1](*(map_values(item, flat, swap) for item in structure[2:]))
     return structure[-1]
 
 

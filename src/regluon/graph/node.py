@@ -8,7 +8,11 @@ from typing import Any, NamedTuple
 from ..ops.opdef import OpDef, Spec
 from .dims import dims_in, relocated, sources_of
 
-__all__ = ["Entry", "Node", "arguments_of", "rebuild", "topological"]
+__all__ = ["CONSTRAINT", "Entry", "Node", "arguments_of", "rebuild", "topological"]
+
+
+# The attribute of operators that some optimization must leave alone; see gluon/constraints.py.
+CONSTRAINT = "__opt_constraint__"
 
 
 class Entry(NamedTuple):

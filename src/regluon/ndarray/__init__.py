@@ -9,8 +9,9 @@ from ..array import NDArray, methods, waitall
 from ..runtime import namespaces as _namespaces
 from .functions import *  # noqa: F403
 from .functions import __all__ as _own
+from .sparse import cast_storage
 
-__all__ = ["NDArray", "load", "load_frombuffer", "save", "waitall", *_own]
+__all__ = ["NDArray", "cast_storage", "load", "load_frombuffer", "save", "waitall", *_own]
 
 
 def save(fname, data, format=None):  # type: ignore[no-untyped-def]

@@ -16,6 +16,7 @@ import torch
 from ..base import device as devices
 from ..base import dtypes
 from ..base.errors import MXNetError
+from ..base.sharing import mark_shared
 from ..ops import registry
 from ..runtime.handles import kinds
 from ..runtime.invoke import invoke
@@ -69,6 +70,10 @@ def array(source_array: Any, ctx: Any = None, dtype: Any = None, device: Any = N
         stacked = _apply("stack", source_array, axis=0)
         return stacked if dtype is None else stacked.astype(dtype)
     chosen = ctx if ctx is not None else device
+    if isinstance(source_array, kinds.sparse) or hasattr(source_array, "tocsr"):
+        from .sparse import array as sparse_array
+
+        return sparse_array(source_array, chosen, dtype)
     if isinstance(source_array, kinds.nd):
         source = source_array._value("nd.array()")
         target = source_array.context if chosen is None else devices.device(chosen)
@@ -84,8 +89,6 @@ def _host_tensor(source: Any) -> torch.Tensor:
     if isinstance(source, torch.Tensor):
         return source.detach()
     try:
-        if hasattr(source, "toarray"):
-            source = source.toarray()
         if isinstance(source, list | tuple) and any(isinstance(item, kinds.nd) for item in source):
             source = [item.asnumpy() if isinstance(item, kinds.nd) else item for item in source]
         host = numpy.asarray(source)
@@ -98,14 +101,13 @@ def _host_tensor(source: Any) -> torch.Tensor:
         ) from error
 
 
-def _refuse_other_storage(stype: str | None, shape: Any, ctx: Any, dtype: Any) -> Any:
+def _sparse_zeros(stype: str | None, shape: Any, ctx: Any, dtype: Any) -> Any:
     """An array of zeros in a sparse storage type; None for the dense one."""
     if stype is None or stype == "default":
         return None
-    import importlib
+    from .sparse import zeros as sparse_zeros
 
-    sparse = importlib.import_module(".sparse", __package__)
-    return sparse.zeros(stype, shape, ctx=ctx, dtype=dtype)
+    return sparse_zeros(stype, shape, ctx=ctx, dtype=dtype)
 
 
 def zeros(
@@ -118,7 +120,7 @@ def zeros(
     **kwargs: Any,
 ) -> Any:
     """Return an array of zeros; float32 by default. ``stype`` asks for a sparse storage type."""
-    sparse = _refuse_other_storage(stype, shape, ctx, dtype)
+    sparse = _sparse_zeros(stype, shape, ctx, dtype)
     if sparse is not None:
         return sparse
     attrs: dict[str, Any] = {
@@ -273,14 +275,14 @@ def from_numpy(ndarray: Any, zero_copy: bool = True, array_cls: Any = None) -> A
     if not ndarray.flags["C_CONTIGUOUS"]:
         raise ValueError("from_numpy: only C-contiguous arrays can share memory; use zero_copy=False")
     # As in the originals, the NumPy side may no longer be written once the memory is shared.
-    result = cls._wrap(dtypes.from_numpy(ndarray))
+    result = cls._wrap(mark_shared(dtypes.from_numpy(ndarray)))
     ndarray.flags.writeable = False
     return result
 
 
 def from_dlpack(dlpack: Any) -> Any:
     """An array that shares memory with a DLPack capsule or with an object that has ``__dlpack__``."""
-    return kinds.nd._wrap(torch.from_dlpack(dlpack))
+    return kinds.nd._wrap(mark_shared(torch.from_dlpack(dlpack)))
 
 
 def imdecode(

@@ -106,7 +106,9 @@ _UNARY: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor] | None]] = 
 }
 
 
-def apply_unary(data: Tensor, kind: str | None, scalars: Sequence[float] = (), in_place: bool = False) -> Tensor:
+def apply_unary(
+    data: Tensor, kind: str | None, scalars: Sequence[float] = (), in_place: bool = False
+) -> Tensor:
     """An activation by name; None is the identity. With ``in_place`` the data may be overwritten."""
     if kind is None:
         return data
@@ -150,7 +152,7 @@ def convolution(
     kind: str | None = None,
     scalars: tuple[float, ...] = (),
 ) -> Tensor:
-    """``kind(convolution(data, weight) + bias + residual)``, channels first; ``extra`` is the output padding."""
+    """``kind(convolution(data, weight) + bias + residual)``, channels first; ``extra`` is output padding."""
     offset, other = _rest(rest, bias, residual)
     rank = len(stride)
     if transposed:

@@ -143,7 +143,7 @@ def _transpose(node: Node, source: Entry) -> Any:
 
 
 def protect_outputs(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
-    """Outputs own their memory: one that is an input, a weight, a view of one, or another output is copied."""
+    """Outputs own their memory: an input, a weight, a view of one, or another output is copied."""
     copy = get("_copy")
     taken: set[tuple[int, int]] = set()
     result = []
@@ -157,7 +157,9 @@ def protect_outputs(entries: Sequence[Entry], settings: Settings) -> list[Entry]
     return result
 
 
-_VIEWS = _RESHAPES | _TRANSPOSES | frozenset({"slice_axis", "slice", "SliceChannel", "_npi_split", "broadcast_to"})
+_VIEWS = (
+    _RESHAPES | _TRANSPOSES | frozenset({"slice_axis", "slice", "SliceChannel", "_npi_split", "broadcast_to"})
+)
 
 
 def _shares(entry: Entry) -> bool:

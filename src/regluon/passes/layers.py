@@ -30,7 +30,7 @@ _BATCH_NORMS = frozenset({"BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm"}
 
 
 def use_common_forms(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
-    """Convolution, dense, BatchNorm with moving statistics, activations and additions as internal operators."""
+    """Convolution, dense, BatchNorm at prediction, activations and additions as internal operators."""
 
     def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
         name = node.op.name if node.op else ""
@@ -176,7 +176,11 @@ def _batch_norm(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> An
     _, gamma, beta, mean, variance = inputs
     vector = [gamma.spec] if gamma.spec is not None else None
     scale = make(
-        SCALE, node, [gamma, variance], {"eps": attrs["eps"], "fixed": attrs["fix_gamma"]}, vector,
+        SCALE,
+        node,
+        [gamma, variance],
+        {"eps": attrs["eps"], "fixed": attrs["fix_gamma"]},
+        vector,
         f"{node.name}_scale",
     )
     shift = make(SHIFT, node, [beta, mean, scale], {}, vector, f"{node.name}_shift")
@@ -226,9 +230,17 @@ def _into_before(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> A
     )
     bias = shift
     if attrs["bias"]:
-        bias = make(SCALE_BIAS, node, [layer.inputs[2], scale, shift], {}, [shift.spec] if shift.spec else None,
-                    f"{layer.name}_bias_folded")
-    return [make(layer.op, layer, [layer.inputs[0], filters, bias], {**layer.attrs, "bias": True}, node.specs)]
+        bias = make(
+            SCALE_BIAS,
+            node,
+            [layer.inputs[2], scale, shift],
+            {},
+            [shift.spec] if shift.spec else None,
+            f"{layer.name}_bias_folded",
+        )
+    return [
+        make(layer.op, layer, [layer.inputs[0], filters, bias], {**layer.attrs, "bias": True}, node.specs)
+    ]
 
 
 def _into_after(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> Any:
@@ -249,8 +261,14 @@ def _into_after(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> An
     dtype = weight.spec.dtype if weight.spec else torch.float32
     outputs = shape_of(weight)
     vector = None if outputs is None else [Spec((outputs[0],), dtype)]
-    filters = make(SCALE_FILTERS, node, [weight, scale], {"axis": 1, "groups": 1},
-                   [weight.spec] if weight.spec else None, f"{node.name}_weight_folded")
+    filters = make(
+        SCALE_FILTERS,
+        node,
+        [weight, scale],
+        {"axis": 1, "groups": 1},
+        [weight.spec] if weight.spec else None,
+        f"{node.name}_weight_folded",
+    )
     given = [inputs[2]] if attrs["bias"] else []
     bias = make(SHIFT_THROUGH, node, [weight, shift, *given], {}, vector, f"{node.name}_bias_folded")
     rest = inputs[3:] if attrs["bias"] else inputs[2:]

@@ -27,11 +27,13 @@ def lint(entries: Sequence[Entry], after: str) -> None:
             )
         for entry in node.inputs:
             if id(entry.node) not in seen:
-                raise MXNetError(f"after {after}: node {node.name} uses {entry.node.name} before it is computed")
+                raise MXNetError(
+                    f"after {after}: node {node.name} uses {entry.node.name} before it is computed"
+                )
             if not 0 <= entry.index < entry.node.outputs:
                 raise MXNetError(
-                    f"after {after}: node {node.name} uses output {entry.index} of {entry.node.name}, which has "
-                    f"{entry.node.outputs}"
+                    f"after {after}: node {node.name} uses output {entry.index} of {entry.node.name}, "
+                    f"which has {entry.node.outputs}"
                 )
         seen.add(id(node))
     for entry in entries:

@@ -55,7 +55,13 @@ class Settings:
         definition = node.op
         if definition is None:
             return id(node) in self.constants
-        if definition.uses_rng or definition.dynamic or definition.mutates or definition.aux or has_dims(node):
+        if (
+            definition.uses_rng
+            or definition.dynamic
+            or definition.mutates
+            or definition.aux
+            or has_dims(node)
+        ):
             return False
         return all(self._known[id(e.node)][1] for e in node.inputs)
 

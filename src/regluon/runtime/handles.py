@@ -18,6 +18,9 @@ class Kinds:
     np: Any = None
     symbol: Any = None
     np_symbol: Any = None
+    # The base class of sparse arrays, and what runs an operator on them.
+    sparse: Any = ()
+    sparse_dispatch: Any = None
 
 
 kinds = Kinds()

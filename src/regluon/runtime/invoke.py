@@ -53,7 +53,8 @@ def _as_array(value: Any, like: Any, definition: OpDef) -> Any:
     return kinds.nd._wrap(tensor, None if like is None else like._ctx)
 
 
-def _inputs(definition: OpDef, arrays: Sequence[Any]) -> list[Any]:
+def _inputs(definition: OpDef, arrays: Sequence[Any]) -> list[Any] | None:
+    """The inputs as arrays or Symbols; None if one of them is sparse."""
     result = []
     like = None
     known = (kinds.nd, kinds.np, kinds.symbol, kinds.np_symbol, type(None))
@@ -62,7 +63,12 @@ def _inputs(definition: OpDef, arrays: Sequence[Any]) -> list[Any]:
             like = array
             break
     for array in arrays:
-        result.append(array if type(array) in known else _as_array(array, like, definition))
+        if type(array) in known:
+            result.append(array)
+        elif isinstance(array, kinds.sparse):
+            return None
+        else:
+            result.append(_as_array(array, like, definition))
     return result
 
 
@@ -79,7 +85,10 @@ def invoke(
 
     Returns one value, or a list where the operator shows several outputs.
     """
-    arrays = _inputs(definition, arrays)
+    prepared = _inputs(definition, arrays)
+    if prepared is None:
+        return kinds.sparse_dispatch(definition, arrays, attrs, out, cls, name)
+    arrays = prepared
     if cls is None:
         cls = result_class(arrays)
     elif cls is kinds.np:

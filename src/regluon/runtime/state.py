@@ -16,6 +16,7 @@ class State(threading.local):
     training = False
     tracer: Any = None
     amp: Any = None
+    constraints = 0
     plain = True
 
     def update(self) -> None:

@@ -18,7 +18,7 @@ from ..base import config, dtypes
 from ..base.errors import MXNetError, ValueReadError
 from ..graph.dims import Dim, dims_in, evaluate
 from ..graph.infer import GraphShapes, merge
-from ..graph.node import Entry, Node
+from ..graph.node import CONSTRAINT, Entry, Node
 from ..ops.infer import infer_specs
 from ..ops.opdef import OpDef, Spec
 from ..ops.registry import get
@@ -280,6 +280,10 @@ class Tracer:
         if definition.variadic is False:
             entries = self._complete(definition, list(entries), attrs, name)
         hint = definition.name.lower()
+        if state.constraints:
+            user = dict(user or {})
+            mask = state.constraints | int(user.get(CONSTRAINT, "0"))
+            user[CONSTRAINT] = str(mask)
         node = Node(definition, self.names.new(name, hint), entries, attrs, user, location=user_location())
         if definition.uses_rng:
             node.draw = self.random_nodes

@@ -5,7 +5,6 @@ Nothing in a file is ever executed, no length field is trusted, and files are re
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import torch
 
 from regluon.array import NDArray
 from regluon.array import ndarray as np_ndarray
+from regluon.array.sparse import STORAGE_TYPES, BaseSparseNDArray
 from regluon.base import config
 from regluon.serial import npz, params
 from regluon.serial.atomic import atomic_writer, write_text
@@ -50,30 +50,17 @@ def _record(value: Any, what: str) -> _Loaded:
             f"{what} must be an NDArray or mx.np.ndarray; received {type(value).__name__}. Make one with "
             "mx.nd.array."
         )
-    storage = getattr(value, "stype", "default")
-    if storage == "row_sparse":
-        sparse: Any = value
-        return SparseTensor(storage, tuple(value.shape), sparse.data._t, (sparse.indices._t,))
-    if storage == "csr":
-        sparse = value
-        return SparseTensor(
-            storage, tuple(value.shape), sparse.data._t, (sparse.indptr._t, sparse.indices._t)
-        )
-    tensor: torch.Tensor = value._t
-    return tensor
+    if isinstance(value, BaseSparseNDArray):
+        return SparseTensor(value.stype, value.shape, value._values, value._places)
+    return value._value("saving it")
 
 
 def _wrap(value: _Loaded, kind: type[Any]) -> Any:
-    """An array of the given kind around what a file held."""
+    """An array of the given kind around what a file held; sparse arrays are of the 1.x kind."""
     if not isinstance(value, SparseTensor):
         return kind._wrap(value, None)
-    sparse: Any = importlib.import_module("regluon.ndarray.sparse")
-    if not hasattr(sparse, "csr_matrix"):
-        return kind._wrap(value.to_dense(), None)
-    parts = [NDArray._wrap(part, None) for part in (value.data, *reversed(value.auxiliary))]
-    if value.storage == "csr":
-        return sparse.csr_matrix(tuple(parts), shape=value.shape)
-    return sparse.row_sparse_array(tuple(parts), shape=value.shape)
+    places = [part.long() for part in value.auxiliary]
+    return STORAGE_TYPES[value.storage]._made(value.data, places, value.shape)
 
 
 def _records(data: Any) -> dict[str, _Loaded] | list[_Loaded]:

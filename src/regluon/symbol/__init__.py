@@ -6,7 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..runtime import namespaces as _namespaces
-from .symbol import Group, Symbol, Variable, fromjson, load, load_json, np_symbol, var
+from .executor import Executor
+from .symbol import Symbol
+from .variables import Group, Variable, fromjson, load, load_json, np_symbol, var
 
 __all__ = ["Group", "Symbol", "Variable", "fromjson", "load", "load_json", "np_symbol", "var"]
 

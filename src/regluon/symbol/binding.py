@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy
 import torch
 
 from ..base import dtypes
@@ -12,6 +13,7 @@ from ..base.device import device
 from ..base.errors import MXNetError
 from ..runtime.handles import kinds
 from .executor import Executor, grad_requests
+from .inference import infer_shapes, infer_symbol_types, is_decided
 
 __all__ = ["evaluate", "simple_bind"]
 
@@ -22,18 +24,21 @@ def _shapes(symbol: Any, shapes: Mapping[str, Any], type_dict: Mapping[str, Any]
     names = {*symbol.list_arguments(), *symbol.list_auxiliary_states()}
     known = {name: shape for name, shape in shapes.items() if name in names}
     try:
-        arg_shapes, _, aux_shapes = symbol._infer_shape(True, (), known)
-        arg_types, _, aux_types = symbol.infer_type(**{k: v for k, v in type_dict.items() if k in names})
+        arg_shapes, _, aux_shapes = infer_shapes(symbol._list(), (), known, partial=True)
+        types = {name: dtype for name, dtype in type_dict.items() if name in names}
+        arg_types, _, aux_types = infer_symbol_types(symbol._list(), (), types, partial=True)
     except (MXNetError, ValueError) as error:
         raise MXNetError(f"simple_bind error. Arguments:\n{shown}\n{error}") from error
     pairs = zip([*symbol.list_arguments(), *symbol.list_auxiliary_states()], [*arg_shapes, *aux_shapes])
-    missing = [f"{name}: {shape}" for name, shape in pairs if not symbol._is_decided(shape)]
+    missing = [f"{name}: {shape}" for name, shape in pairs if not is_decided(shape)]
     if missing:
         raise MXNetError(
             f"simple_bind error. Arguments:\n{shown}\nCannot decide shapes for the following arguments: "
             f"{', '.join(missing)}. Please consider providing them as inputs"
         )
-    return (arg_shapes, aux_shapes), (arg_types, aux_types)
+    # What nothing is known of is float32.
+    filled = [[dtype or numpy.float32 for dtype in group] for group in (arg_types, aux_types)]
+    return (arg_shapes, aux_shapes), filled
 
 
 class _Allocator:

@@ -459,7 +459,7 @@ class Executor:
         MXNetError
             If a change is not allowed by the flags, or shapes contradict each other.
         """
-        found = self._symbol._infer_shape(False, (), kwargs)
+        found = self._symbol.infer_shape(**kwargs)
         if found[0] is None:
             raise MXNetError("Executor.reshape: the given shapes do not determine all others")
         arg_shapes, _, aux_shapes = found

@@ -20,7 +20,7 @@ from ..ops.registry import get
 from ..runtime.handles import kinds, user_location
 from ..runtime.invoke import definition_attrs, invoke
 from ..runtime.state import state
-from . import binding, convert
+from . import binding, convert, inference
 from .executor import Executor
 
 __all__ = ["Group", "Symbol", "Variable", "fromjson", "load", "load_json", "np_symbol", "var"]
@@ -70,7 +70,7 @@ class Symbol:
         """Apply an operator to Symbols; missing inputs become variables named after the node."""
         given = definition_attrs(definition, {k: v for k, v in attrs.items() if k[:2] != "__"})
         text = {key: str(value) for key, value in attrs.items() if key[:2] == "__"}
-        text.update(current_attributes({_dunder(k): str(v) for k, v in (user or {}).items()}))
+        text.update(current_attributes({dunder(k): str(v) for k, v in (user or {}).items()}))
         name = current_manager().get(name, definition.name.lower())
         entries: list[Entry | None] = []
         for array in arrays:
@@ -370,100 +370,38 @@ class Symbol:
     def infer_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes of arguments, outputs and auxiliary states, from known argument shapes.
 
+        Inference runs both ways: what an operator's output must be tells about its inputs. A size that is not
+        known is 0, or -1 under ``np_shape``.
+
         Raises
         ------
         MXNetError
-            If shapes contradict each other.
+            If shapes contradict each other (the node is named), or a name is no argument.
+        TypeError
+            If a shape is no tuple.
 
         Returns
         -------
-        tuple of three lists, or (None, None, None) when some shape stays unknown (with a warning that
-        names them).
+        tuple of three lists, or (None, None, None) when some shape stays unknown (a warning names them).
         """
-        return self._infer_shape(False, args, kwargs)
+        return inference.infer_shapes(self._list(), args, kwargs, partial=False)
 
     def infer_shape_partial(self, *args: Any, **kwargs: Any) -> Any:
-        """As `infer_shape`; unknown shapes are ``()`` and unknown sizes 0."""
-        return self._infer_shape(True, args, kwargs)
-
-    def _shapes(self, args: Any, kwargs: Any) -> Any:
-        order = self._order()
-        arguments, auxiliary = arguments_of(order)
-        known = dict(zip([n.name for n in arguments], args, strict=False))
-        known.update(kwargs)
-        unknown_name = [name for name in kwargs if name not in {n.name for n in arguments + auxiliary}]
-        if unknown_name:
-            raise ValueError(
-                f"infer_shape: {', '.join(unknown_name)} is no argument of this Symbol; it has "
-                f"{', '.join(n.name for n in arguments)}"
-            )
-        zero = not config.is_np_shape()
-        given = {}
-        for node in arguments + auxiliary:
-            shape = known.get(node.name)
-            if shape is None and "__shape__" in node.user:
-                shape = ast.literal_eval(node.user["__shape__"])
-            code = node.user.get("__dtype__")
-            dtype = dtypes.to_torch(int(code)) if code not in (None, "-1") else None
-            given[id(node)] = (None if shape is None else tuple(shape), dtype)
-        return arguments, auxiliary, GraphShapes(self._list(), given, zero_is_unknown=zero).run()
-
-    def _infer_shape(self, partial: bool, args: Any, kwargs: Any) -> Any:
-        arguments, auxiliary, shapes = self._shapes(args, kwargs)
-
-        def of(entry: Entry) -> Any:
-            found = shapes.spec(entry)
-            if found is not None:
-                return found.shape
-            rough = shapes.shapes.get((id(entry.node), entry.index))
-            if not partial:
-                return None
-            if rough is None:
-                return None if config.is_np_shape() else ()
-            return rough if config.is_np_shape() else tuple(0 if size < 0 else size for size in rough)
-
-        lists = (
-            [of(Entry(node, 0)) for node in arguments],
-            [of(entry) for entry in self._list()],
-            [of(Entry(node, 0)) for node in auxiliary],
-        )
-        if not partial and any(shape is None for group in lists for shape in group):
-            import warnings
-
-            missing = [n.name for n, s in zip(arguments, lists[0], strict=True) if s is None]
-            warnings.warn(
-                f"Cannot decide shape for the following arguments: {', '.join(missing)}. Give their "
-                f"shapes as input",
-                stacklevel=3,
-            )
-            return None, None, None
-        return lists
+        """As `infer_shape`, with what is known: unknown shapes are ``()`` (None under ``np_shape``)."""
+        return inference.infer_shapes(self._list(), args, kwargs, partial=True)
 
     def infer_type(self, *args: Any, **kwargs: Any) -> Any:
-        """Types of arguments, outputs and auxiliary states; unknown ones are float32."""
-        return self._infer_type(args, kwargs)
+        """Types of arguments, outputs and auxiliary states, from known argument types.
 
-    infer_type_partial = infer_type
+        Returns
+        -------
+        tuple of three lists, or (None, None, None) when some type stays unknown (a warning names them).
+        """
+        return inference.infer_symbol_types(self._list(), args, kwargs, partial=False)
 
-    def _infer_type(self, args: Any, kwargs: Any) -> Any:
-        from ..graph.types import infer_types
-
-        order = self._order()
-        arguments, auxiliary = arguments_of(order)
-        known = dict(zip([n.name for n in arguments], args, strict=False))
-        known.update(kwargs)
-        given: dict[int, Any] = {}
-        for node in arguments + auxiliary:
-            if known.get(node.name) is not None:
-                given[id(node)] = dtypes.to_torch(known[node.name])
-            elif node.user.get("__dtype__") not in (None, "-1"):
-                given[id(node)] = dtypes.to_torch(int(node.user["__dtype__"]))
-        found = infer_types(order, given)
-        return (
-            [dtypes.to_numpy(found[id(node), 0]) for node in arguments],
-            [dtypes.to_numpy(found[id(e.node), e.index]) for e in self._list()],
-            [dtypes.to_numpy(found[id(node), 0]) for node in auxiliary],
-        )
+    def infer_type_partial(self, *args: Any, **kwargs: Any) -> Any:
+        """As `infer_type`, with None for types that are not known."""
+        return inference.infer_symbol_types(self._list(), args, kwargs, partial=True)
 
     # Files ----------------------------------------------------------------------
 
@@ -583,12 +521,6 @@ class Symbol:
 
     _simple_bind = simple_bind
 
-    @staticmethod
-    def _is_decided(shape: Any) -> bool:
-        """Whether every size of an inferred shape is known."""
-        unknown = -1 if config.is_np_shape() else 0
-        return shape is not None and (config.is_np_shape() or len(shape) > 0) and unknown not in shape
-
     def optimize_for(
         self, backend: str, args: Any = None, aux: Any = None, ctx: Any = None, **kwargs: Any
     ) -> Any:
@@ -654,108 +586,13 @@ class NpSymbol(Symbol):
         return id(self) >> 4
 
 
-def _dunder(key: str) -> str:
+def dunder(key: str) -> str:
     return key if key.startswith("__") else f"__{key}__"
 
 
 def _unpickle(text: str, kind: str) -> Any:
     symbol = load_json(text)
     return symbol.as_np_ndarray() if kind == "np" else symbol
-
-
-def var(
-    name: str,
-    attr: dict[str, str] | None = None,
-    shape: Any = None,
-    lr_mult: float | None = None,
-    wd_mult: float | None = None,
-    dtype: Any = None,
-    init: Any = None,
-    stype: str | None = None,
-    profiler_scope: str | None = None,
-    **kwargs: str,
-) -> Any:
-    """A variable: an input of a graph.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    attr : dict of str
-        Free attributes.
-    shape : tuple of int
-        Its shape; 0 (or -1 in NumPy shape mode) is unknown.
-    lr_mult, wd_mult : float
-        Factors for optimizers.
-    dtype : dtype
-        Its type.
-    init : Initializer or str
-        How it is initialized.
-    stype : str
-        Its storage type.
-
-    Raises
-    ------
-    TypeError
-        If the name is no string.
-    ValueError
-        For an extra keyword that is not of the form ``__key__``.
-    """
-    if not isinstance(name, str):
-        raise TypeError(f"a variable's name is a string; received {name!r}")
-    user = current_attributes({_dunder(key): str(value) for key, value in (attr or {}).items()})
-    if shape is not None:
-        user["__shape__"] = str(tuple(shape))
-    if lr_mult is not None:
-        user["__lr_mult__"] = str(lr_mult)
-    if wd_mult is not None:
-        user["__wd_mult__"] = str(wd_mult)
-    if dtype is not None:
-        user["__dtype__"] = str(dtypes.to_flag(dtype))
-    if init is not None:
-        user["__init__"] = init if isinstance(init, str) else init.dumps()
-    if stype is not None:
-        user["__storage_type__"] = str({"default": 0, "row_sparse": 1, "csr": 2}[stype])
-    for key, value in kwargs.items():
-        if not (key.startswith("__") and key.endswith("__")):
-            raise ValueError(
-                f"var got the keyword {key!r}; extra attributes are written __{key}__ (or passed in attr=)"
-            )
-        user[key] = str(value)
-    return Symbol._of([Entry(Node(None, name, user=user), 0)])
-
-
-Variable = var
-
-
-def np_symbol(name: str, **keywords: Any) -> Any:
-    """A variable of the NumPy kind."""
-    return var(name, **keywords).as_np_ndarray()
-
-
-def Group(symbols: Sequence[Any], create_fn: Any = None) -> Any:
-    """Several Symbols as one with all their outputs."""
-    del create_fn
-    symbols = list(symbols)
-    if not symbols or any(not isinstance(symbol, Symbol) for symbol in symbols):
-        raise TypeError(f"Group expects a non-empty list of Symbols; received {symbols!r}")
-    return type(symbols[0])._of([entry for symbol in symbols for entry in symbol._list()])
-
-
-def load_json(json_str: str | bytes) -> Any:
-    """A Symbol from the text of `Symbol.tojson` (of any version of MXNet)."""
-    entries, _ = convert.from_json(json_str)
-    return Symbol._of(entries)
-
-
-fromjson = load_json
-
-
-def load(fname: Any) -> Any:
-    """A Symbol from a ``-symbol.json`` file."""
-    with open(fname, "rb") as file:
-        entries, _ = convert.from_json(file.read(), str(fname))
-    return Symbol._of(entries)
 
 
 arithmetic.install(Symbol, inplace=False)

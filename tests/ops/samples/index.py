@@ -330,6 +330,7 @@ CONTRIB: dict[str, list[Sample]] = {
         Sample([CHOICE], {}, lambda x: np.array([np.count_nonzero(x)]), gradient=False),
         Sample([CHOICE], {"axis": 0}, lambda x: np.count_nonzero(x, 0), gradient=False),
     ],
+    "cast_storage": [Sample([M], {"stype": "csr"}, lambda x: x)],
     "_sparse_retain": [
         Sample([M, np.array([0, 2])], {}, lambda x, i: x * np.isin(np.arange(4), i)[:, None]),
     ],

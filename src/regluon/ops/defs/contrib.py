@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -135,6 +135,13 @@ def sparse_retain(data: Tensor, indices: Tensor) -> Tensor:
     rows = torch.zeros(data.shape[0], dtype=torch.bool, device=data.device)
     rows = rows.index_fill(0, as_index(indices).reshape(-1), True)
     return torch.where(rows.reshape(-1, *([1] * (data.dim() - 1))), data, torch.zeros_like(data))
+
+
+@operator("cast_storage", aliases=("_sparse_cast_storage",), infer=lambda specs, attrs: [specs[0]])
+def cast_storage(data: Tensor, *, stype: Literal["csr", "default", "row_sparse"]) -> Tensor:
+    """Change the storage type. In a graph all values are dense, so they go through unchanged."""
+    del stype
+    return data
 
 
 # --- attention over interleaved projections ------------------------------------------------------

@@ -22,6 +22,10 @@ from regluon.ops.defs.dtype_rules import Shapes, Unary, infer_same, unify_shapes
 from regluon.ops.opdef import DType, Spec, operator
 
 
+def _integer_relu(data: Tensor) -> Tensor:
+    return data.clone() if data.dtype is torch.bool else torch.relu(data)
+
+
 @dataclass(frozen=True)
 class _Row:
     """One elementwise function: its registered names, its torch kernel and its documentation."""
@@ -126,7 +130,7 @@ _FUNCTIONS = (
     _Row("tan", torch.tan, "Tangent of an angle in radians.", ("_sparse_tan",), amp="float32"),
     _Row("tanh", torch.tanh, "Hyperbolic tangent.", ("_sparse_tanh",)),
     _Row("trunc", torch.trunc, "Round to the nearest integer towards 0.", ("_sparse_trunc",), integers=_same),
-    _Row("_npx_relu", torch.relu, "``max(x, 0)``.", npx="relu", integers=lambda x: torch.clamp(x, min=0)),
+    _Row("_npx_relu", torch.relu, "``max(x, 0)``.", npx="relu", integers=_integer_relu),
     _Row("_npx_sigmoid", torch.sigmoid, "``1 / (1 + e^-x)``.", npx="sigmoid"),
 )  # fmt: skip
 
