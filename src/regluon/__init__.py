@@ -6,6 +6,9 @@ compiled graph, export it, and load it anywhere MXNet's files go.
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
+from typing import Any as _Any
+
 from .ops import registry as _registry
 
 _registry.load()
@@ -63,6 +66,34 @@ from .compat import install_as_mxnet  # noqa: E402
 from .symbol import Symbol  # noqa: E402
 
 rnd = random
+
+# What only programs of 1.x use is imported when they first ask for it.
+_LATER = {
+    "callback": "callback",
+    "io": "io",
+    "mod": "module",
+    "model": "model",
+    "module": "module",
+    "mon": "monitor",
+    "monitor": "monitor",
+    "executor": "executor",
+    "visualization": "visualization",
+    "viz": "visualization",
+}
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _import_module(f"{__name__}.{_LATER[name]}")
+    globals()[name] = module
+    return module
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
+
 __version__ = "0.1.0"
 
 __all__ = [

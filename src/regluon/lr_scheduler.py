@@ -7,6 +7,7 @@ A scheduler is called with the number of updates and answers the rate. All can b
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Sequence
 
@@ -71,6 +72,10 @@ def _check_factor(factor: float) -> None:
         raise ValueError(f"factor must be at most 1, so that the rate falls; received {factor}.")
 
 
+def _log_change(num_update: int, rate: float) -> None:
+    logging.info("Update[%d]: Change learning rate to %0.5e", num_update, rate)
+
+
 class FactorScheduler(LRScheduler):
     """Multiply the rate by ``factor`` after every ``step`` updates, down to ``stop_factor_lr``."""
 
@@ -98,7 +103,10 @@ class FactorScheduler(LRScheduler):
             return self.get_warmup_lr(num_update)
         while num_update > self.count + self.step:
             self.count += self.step
-            self.base_lr = max(self.base_lr * self.factor, self.stop_factor_lr)
+            lower = max(self.base_lr * self.factor, self.stop_factor_lr)
+            if lower != self.base_lr:
+                self.base_lr = lower
+                _log_change(num_update, lower)
         return self.base_lr
 
 
@@ -135,6 +143,7 @@ class MultiFactorScheduler(LRScheduler):
             self.count = self.step[self.cur_step_ind]
             self.cur_step_ind += 1
             self.base_lr *= self.factor
+            _log_change(num_update, self.base_lr)
         return self.base_lr
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import serial, symbol
 
-__all__ = ["BatchEndParam", "FeedForward", "load_checkpoint", "load_params", "save_checkpoint"]
+__all__ = ["BatchEndParam", "load_checkpoint", "load_params", "save_checkpoint"]
 
 #: What a batch-end callback gets: epoch, number of the batch, metric, and the training loop's variables.
 BatchEndParam = namedtuple("BatchEndParam", ["epoch", "nbatch", "eval_metric", "locals"])
@@ -45,8 +45,8 @@ def unpack_params(fname: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         kind, colon, name = key.partition(":")
         if not colon or kind not in parts:
             raise ValueError(
-                f"{fname}: a checkpoint's arrays are named 'arg:NAME' or 'aux:NAME', got {key!r}. Read a file "
-                "of net.save_parameters with net.load_parameters, any other with mx.nd.load"
+                f"{fname}: a checkpoint's arrays are named 'arg:NAME' or 'aux:NAME', got {key!r}. Read a "
+                "file of net.save_parameters with net.load_parameters, any other with mx.nd.load"
             )
         parts[kind][name] = array
     return parts["arg"], parts["aux"]

@@ -100,5 +100,6 @@ def _text(name: str, value: Any) -> str:
                 f"a Monitor's stat_func gives an array or a list of arrays; for {name} it gave "
                 f"{type(one).__name__}"
             )
-        text += f"{one.asscalar() if one.size == 1 else one.asnumpy()}\t"
+        shown = one.asnumpy()
+        text += f"{shown.reshape(())[()] if one.size == 1 else shown}\t"
     return text

@@ -46,7 +46,9 @@ def results() -> dict[str, Any]:
 @pytest.mark.parametrize("expression", WANTED)
 def test_as_the_original(expression: str, results: dict[str, Any]) -> None:
     got, want = results[expression], WANTED[expression]
-    assert {k: got[k] for k in ("stype", "shape", "dtype")} == {k: want[k] for k in ("stype", "shape", "dtype")}
+    assert {k: got[k] for k in ("stype", "shape", "dtype")} == {
+        k: want[k] for k in ("stype", "shape", "dtype")
+    }
     for part in sorted(set(want) - {"stype", "shape", "dtype"}):
         np.testing.assert_allclose(got[part], want[part], rtol=2e-6, err_msg=part)
 

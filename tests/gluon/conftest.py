@@ -38,9 +38,9 @@ class Style:
             entered.append(F)
             return body(self, F, *args, **parameters)
 
-        def forward(self: Any, *args: Any) -> Any:
+        def forward(self: Any, *args: Any, **keywords: Any) -> Any:
             entered.append(mx.npx)
-            return body(self, mx.npx, *args)
+            return body(self, mx.npx, *args, **keywords)
 
         if self.level == 1:
             Written.hybrid_forward = hybrid_forward  # type: ignore[method-assign]

@@ -36,7 +36,7 @@ def test_children_of_a_hybrid_block_are_hybrid(style: Any) -> None:
         def forward(self, x: Any) -> Any:
             return x
 
-    with pytest.raises(ValueError, match=r"must also be HybridBlock.*try HybridSequential instead"):
+    with pytest.raises(ValueError, match=r"must also be HybridBlock[\s\S]*try HybridSequential instead"):
         style.block(run_two_layers, lambda block: setattr(block, "child", Plain()))
     net = style.block(run_two_layers, two_layers)
     with pytest.raises(ValueError, match=r"must also be HybridBlock"):
@@ -124,11 +124,14 @@ def test_flags_have_the_described_names_order_and_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong, near", [("static_aloc", "static_alloc"), ("activ", "active"), ("backward_bulk", "backward_bulk_size")]
+    "wrong, near",
+    [("static_aloc", "static_alloc"), ("activ", "active"), ("backward_bulk", "backward_bulk_size")],
 )
 def test_unknown_flags_are_refused_with_the_nearest_name(wrong: str, near: str) -> None:
     for net in (nn.Dense(2), nn.HybridSequential(), gluon.Block()):
-        with pytest.raises(TypeError, match=rf"unexpected keyword argument '{wrong}'; did you mean '{near}'\?"):
+        with pytest.raises(
+            TypeError, match=rf"unexpected keyword argument '{wrong}'; did you mean '{near}'\?"
+        ):
             net.hybridize(**{wrong: True})
     with pytest.raises(TypeError, match=r"'zzz'$"):
         nn.Dense(2).hybridize(zzz=1)
@@ -232,7 +235,7 @@ def test_a_hybridized_child_of_a_plain_parent_has_its_own_graph(style: Any) -> N
     net.first.hybridize()
     x = style.array(numpy.random.rand(2, 3))
     once = values(net(x))
-    numpy.testing.assert_allclose(values(net(x)), once)
+    numpy.testing.assert_allclose(values(net(x)), once, rtol=1e-5)
     assert len(style.entered) == 2
     assert net.first._cached.traces == 1 and net.second._cached is None
 
@@ -318,7 +321,8 @@ def test_unused_parameters_are_named(style: Any) -> None:
 
     net = style.block(dead_branch, two_layers)
     net.hybridize()
-    names = [n for n in net.collect_params() if "1" in n or "second" in n]
+    unused = [id(net.second.weight), id(net.second.bias)]
+    names = [name for name, parameter in net.collect_params().items() if id(parameter) in unused]
     with pytest.warns(UserWarning, match=rf"Parameter {', '.join(names)} is not used by any computation"):
         result = net(style.array(numpy.random.rand(2, 4)))
     assert result.shape == (2, 5)
@@ -331,8 +335,9 @@ def test_unused_parameters_are_named(style: Any) -> None:
 
 def sequence(*layers: Any) -> Any:
     net = nn.HybridSequential()
+    for layer in layers:
+        layer.initialize(mx.init.One())
     net.add(*layers)
-    net.initialize(mx.init.One())
     return net
 
 
@@ -343,7 +348,9 @@ def test_adding_a_child_switches_off_with_a_warning(style: Any) -> None:
     assert net(x).shape == (1, 2)
     late = nn.Dense(4)
     late.initialize(mx.init.One())
-    with pytest.warns(UserWarning, match=r"hybridization is switched off.*change the children.*hybridize\(\) again"):
+    with pytest.warns(
+        UserWarning, match=r"hybridization is switched off.*change the children.*hybridize\(\) again"
+    ):
         net.add(late)
     assert not net._active and net._cached is None
     numpy.testing.assert_array_equal(values(net(x)), [[6, 6, 6, 6]])
@@ -372,8 +379,9 @@ def test_replacing_and_deleting_a_child_switch_off_too(style: Any) -> None:
 
 def test_changes_far_below_reach_every_ancestor(style: Any) -> None:
     bottom = sequence(nn.Dense(2, in_units=2))
-    middle = sequence(bottom)
-    top = sequence(middle)
+    middle, top = nn.HybridSequential(), nn.HybridSequential()
+    middle.add(bottom)
+    top.add(middle)
     top.hybridize()
     x = style.array([[1.0, 2.0]])
     numpy.testing.assert_array_equal(values(top(x)), [[3, 3]])
@@ -388,7 +396,11 @@ def test_changes_far_below_reach_every_ancestor(style: Any) -> None:
 
 
 def test_cast_switches_off_once_for_the_whole_tree(style: Any) -> None:
-    net = sequence(nn.Dense(3), sequence(nn.Dense(2)))
+    net = nn.HybridSequential()
+    nested = nn.HybridSequential()
+    nested.add(nn.Dense(2))
+    net.add(nn.Dense(3), nested)
+    net.initialize(mx.init.One())
     net.hybridize()
     x = style.array([[1.0, 2.0]])
     before = values(net(x))
@@ -438,7 +450,9 @@ def test_hybridizing_a_block_with_hooks_warns(style: Any) -> None:
 def test_hooks_see_arrays_on_every_call(style: Any) -> None:
     net = sequence(nn.Dense(3, in_units=2), nn.Dense(2))
     seen: list[tuple[str, Any]] = []
-    before = net[0].register_forward_pre_hook(lambda block, inputs: seen.append(("before", values(inputs[0]))))
+    before = net[0].register_forward_pre_hook(
+        lambda block, inputs: seen.append(("before", values(inputs[0])))
+    )
     after = net[0].register_forward_hook(lambda block, inputs, out: seen.append(("after", values(out))))
     root = net.register_forward_hook(lambda block, inputs, out: seen.append(("root", values(out))))
     with pytest.warns(UserWarning, match=r"forward hook"):
@@ -516,7 +530,9 @@ def test_hybrid_sequential_passes_several_outputs_on(style: Any) -> None:
 
 def small_network() -> Any:
     net = nn.HybridSequential()
-    net.add(nn.Conv2D(3, 3), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(), nn.Dropout(0.3), nn.Dense(2))
+    net.add(
+        nn.Conv2D(3, 3), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(), nn.Dropout(0.3), nn.Dense(2)
+    )
     return net
 
 
@@ -533,7 +549,7 @@ def train_three_steps(x: Any, **flags: Any) -> tuple[list[float], Any]:
             loss = (net(x) ** 2).mean()
         loss.backward()
         trainer.step(1)
-        losses.append(float(loss.asnumpy()))
+        losses.append(float(loss.asscalar() if hasattr(loss, "asscalar") else loss))
     return losses, values(net(x))
 
 

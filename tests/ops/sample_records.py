@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,3 +39,8 @@ def record(name: str, sample: samples.Sample) -> dict[str, Any]:
         if name in records(version):
             return records(version)[name].get(sample.key(), {})  # type: ignore[no-any-return]
     return {}
+
+
+def names_operator(text: str, name: str) -> bool:
+    """Whether a message says whose it is: ``imdecode: ...``, or a word of the name in it."""
+    return re.match(r"[\w.]+: ", text) is not None or any(w in text for w in name.split("_") if len(w) > 2)

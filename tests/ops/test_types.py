@@ -7,7 +7,6 @@ float64, whole-number results with those of the originals, and a refusal names t
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from collections.abc import Iterator
 from functools import cache
@@ -63,11 +62,6 @@ def call(name: str, sample: samples.Sample, kind: str) -> list[Any] | str:
     except mx.MXNetError as error:
         return str(error)
     return list(result) if isinstance(result, list) else [result]
-
-
-def names_operator(text: str, name: str) -> bool:
-    """Whether a message says whose it is: ``imdecode: ...``, or a word of the name in it."""
-    return re.match(r"[\w.]+: ", text) is not None or any(w in text for w in name.split("_") if len(w) > 2)
 
 
 def name_of(array: Any) -> str:
@@ -134,7 +128,7 @@ def problems_of(name: str) -> Iterator[tuple[str, str, str]]:
             if isinstance(results, str):
                 if original is not None:
                     yield "refused", kind, results
-                elif not names_operator(results, ops.get(name).name):
+                elif not sample_records.names_operator(results, ops.get(name).name):
                     yield "text", kind, f"the refusal names no operator: {results}"
             else:
                 if original is not None:

@@ -231,12 +231,59 @@ def test_integer_arrays_have_integer_gradients(dtype):
     numpy.testing.assert_array_equal(x.grad.asnumpy(), [3, 12, 27])
 
 
-def test_a_cast_to_integers_passes_the_gradient():
+@pytest.mark.parametrize("hybrid", [False, True], ids=["imperative", "hybridized"])
+def test_a_cast_to_integers_passes_the_gradient(hybrid):
+    class Net(gluon.HybridBlock):
+        def forward(self, x):
+            whole = x.astype("int32")
+            return whole, whole.astype("float32") * 3 * x
+
+    net = Net()
+    net.hybridize(hybrid)
     x = leaf()
     with autograd.record():
-        y = x.astype("int32").astype("float32") * 3
+        whole, y = net(x)
     y.backward()
-    numpy.testing.assert_array_equal(x.grad.asnumpy(), numpy.full_like(VALUES, 3))
+    truncated = numpy.trunc(VALUES)
+    assert whole.dtype == numpy.int32
+    numpy.testing.assert_array_equal(whole.asnumpy(), truncated)
+    numpy.testing.assert_array_equal(x.grad.asnumpy(), 3 * VALUES + 3 * truncated)
+
+
+@pytest.mark.parametrize("hybrid", [False, True], ids=["imperative", "hybridized"])
+def test_marked_integers_stay_integers_in_a_block(hybrid):
+    class Net(gluon.HybridBlock):
+        def forward(self, x):
+            return x * x / 2
+
+    net = Net()
+    net.hybridize(hybrid)
+    x = leaf(numpy.array([3, 5]), dtype="int32")
+    with autograd.record():
+        y = net(x)
+    y.backward()
+    assert y.dtype == numpy.int32
+    numpy.testing.assert_array_equal(y.asnumpy(), [4, 12])
+    numpy.testing.assert_array_equal(x.grad.asnumpy(), [3, 5])
+
+
+@pytest.mark.parametrize("hybrid", [False, True], ids=["imperative", "hybridized"])
+def test_recorded_indices_stay_integers_in_a_block(hybrid):
+    class Net(gluon.HybridBlock):
+        def forward(self, table, rows):
+            return mx.np.take(table, rows, axis=0), rows + 16777217
+
+    net = Net()
+    net.hybridize(hybrid)
+    x, table = leaf(kind=mx.np), leaf(kind=mx.np)
+    with autograd.record():
+        rows = mx.np.argmax(x, axis=0)
+        taken, shifted = net(table, rows)
+    taken.backward()
+    assert str(shifted.dtype) == "int64"
+    numpy.testing.assert_array_equal(shifted.asnumpy(), [16777218, 16777218, 16777217])
+    numpy.testing.assert_array_equal(taken.asnumpy(), VALUES[[1, 1, 0]])
+    numpy.testing.assert_array_equal(table.grad.asnumpy(), [[1] * 3, [2] * 3])
 
 
 def test_mark_variables_uses_the_given_buffers():
@@ -580,3 +627,85 @@ def test_dropout_drops_the_same_in_every_order():
         first.backward()
         numpy.testing.assert_allclose(first.asnumpy(), numpy.where(kept, 4 * x.asnumpy(), 0), rtol=1e-6)
         numpy.testing.assert_allclose(x.grad.asnumpy(), numpy.where(kept, 4, 0), rtol=1e-6)
+
+
+# get_symbol -----------------------------------------------------------------------------------
+
+
+def evaluated(symbol, *values):
+    """The value of a Symbol, its arguments in order."""
+    names = symbol.list_arguments()
+    assert len(names) == len(values)
+    return symbol.eval(**dict(zip(names, values, strict=True)))[0].asnumpy()
+
+
+def test_the_symbol_of_a_recorded_array_computes_it_again():
+    x, w = leaf(), mx.nd.ones((4, 3))
+    with autograd.record():
+        hidden = mx.nd.FullyConnected(x, w, num_hidden=4, no_bias=True)
+        z = mx.nd.relu(hidden)[0] * 2 + x.sum() + hidden[1]
+    symbol = autograd.get_symbol(z)
+    assert symbol.list_arguments() == ["var0", "var1"]
+    assert [node for node in symbol.get_internals().list_outputs() if "fullyconnected" in node] == [
+        "fullyconnected0_output"
+    ]
+    other = mx.nd.array(-2 * VALUES)
+    expected = numpy.maximum(-2 * VALUES.sum(1)[0], 0) * 2 - 2 * VALUES.sum() - 2 * VALUES.sum(1)[1]
+    numpy.testing.assert_allclose(evaluated(symbol, other, w), [expected] * 4, rtol=1e-5)
+    z.backward()
+
+
+@pytest.mark.parametrize("style", [OldStyle, NewStyle])
+def test_the_symbol_goes_through_hybridized_blocks(style):
+    net = style()
+    net.hybridize()
+    x = leaf()
+    with autograd.record():
+        z = net(x * 2) + 1
+    symbol = autograd.get_symbol(z)
+    assert symbol.list_arguments() == ["var0"]
+    double = 2.0 * VALUES
+    expected = numpy.tanh(double) * double + 1 / (1 + numpy.exp(-double * double)) + 1
+    numpy.testing.assert_allclose(evaluated(symbol, mx.nd.array(VALUES)), expected, rtol=1e-5)
+
+
+def test_the_symbol_has_the_sizes_of_the_call_and_not_of_the_first_recording():
+    class Net(gluon.HybridBlock):
+        def forward(self, x):
+            return mx.np.reshape(x, (x.shape[1], x.shape[0])) * x.shape[0]
+
+    net = Net()
+    net.hybridize()
+    for rows in (2, 5):
+        x = leaf(numpy.ones((rows, 3)), kind=mx.np)
+        with autograd.record():
+            y = net(x)
+        assert type(autograd.get_symbol(y)) is type(mx.sym.var("x").as_np_ndarray())
+        result = evaluated(autograd.get_symbol(y), mx.np.ones((rows, 3)))
+        numpy.testing.assert_array_equal(result, numpy.full((3, rows), rows))
+
+
+def test_what_has_no_symbol_says_why():
+    class Twice(autograd.Function):
+        def forward(self, x):
+            return x * 2
+
+        def backward(self, dy):
+            return dy * 2
+
+    x = leaf()
+    with pytest.raises(MXNetError, match="not part of a computational graph"):
+        autograd.get_symbol(mx.nd.ones((2,)))
+    with pytest.raises(TypeError, match="takes a recorded array; received int"):
+        autograd.get_symbol(3)
+    with autograd.record():
+        y = Twice()(x) + 1
+        z = x * 1
+        z[0] = 3
+        z = z + 1
+    for array in (y, z):
+        with pytest.raises(MXNetError, match="no operator: a custom Function, or a write"):
+            autograd.get_symbol(array)
+    y.backward()
+    with pytest.raises(MXNetError, match="ask before backward uses the graph up"):
+        autograd.get_symbol(y)

@@ -50,7 +50,9 @@ class Keeper(autograd.Function):
 
 def network(hybrid):
     net = nn.HybridSequential()
-    net.add(nn.Conv2D(4, 3), nn.BatchNorm(), nn.Activation("relu"), nn.Flatten(), nn.Dropout(0.5), nn.Dense(3))
+    net.add(
+        nn.Conv2D(4, 3), nn.BatchNorm(), nn.Activation("relu"), nn.Flatten(), nn.Dropout(0.5), nn.Dense(3)
+    )
     net.initialize()
     net.hybridize(hybrid)
     return net

@@ -85,7 +85,9 @@ INPUTS = numpy.random.RandomState(0).randn(8, 3, 3).astype("float32")
 def test_modes_belong_to_a_thread():
     seen = []
     with autograd.record():
-        thread = threading.Thread(target=lambda: seen.append((autograd.is_recording(), autograd.is_training())))
+        thread = threading.Thread(
+            target=lambda: seen.append((autograd.is_recording(), autograd.is_training()))
+        )
         thread.start()
         thread.join()
         assert autograd.is_recording()

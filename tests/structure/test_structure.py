@@ -27,7 +27,9 @@ LAYERS = [
     {"ndarray", "numpy"},
     {"numpy_extension"},
     {"gluon"},
-    {"metric", "demo", "compat"},
+    {"metric", "demo", "compat", "io", "model", "monitor", "executor", "visualization"},
+    {"callback"},
+    {"module"},
     {"cli"},
     {"__init__", "__main__"},
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import torch
 
+from ..base import config
 from ..base.errors import MXNetError
 from ..ops.registry import get
 from ..runtime.handles import kinds
@@ -90,6 +91,37 @@ UNARY = {
 }
 
 
+# What 1.9.1 calls nodes of these operators: with an array, and with a number.
+_HINTS = {
+    "add": ("_plus", "_plusscalar"),
+    "radd": ("_plus", "_plusscalar"),
+    "sub": ("_minus", "_minusscalar"),
+    "rsub": ("_minus", "_rminusscalar"),
+    "mul": ("_mul", "_mulscalar"),
+    "rmul": ("_mul", "_mulscalar"),
+    "truediv": ("_div", "_divscalar"),
+    "rtruediv": ("_div", "_rdivscalar"),
+    "mod": ("_mod", "_modscalar"),
+    "rmod": ("_mod", "_rmodscalar"),
+    "pow": ("_power", "_powerscalar"),
+    "rpow": ("_power", "_rpower_scalar"),
+    "eq": ("_equal", "_equal_scalar"),
+    "ne": ("_not_equal", "_not_equal_scalar"),
+    "gt": ("_greater", "_greater_scalar"),
+    "ge": ("_greater_equal", "_greater_equal_scalar"),
+    "lt": ("_lesser", "_lesser_scalar"),
+    "le": ("_lesser_equal", "_lesser_equal_scalar"),
+}
+_NO_HINTS = (None, None)
+# What the operators of Python mean for Symbols of 1.x, which do not broadcast.
+_ELEMENTWISE = {
+    "broadcast_add": "elemwise_add",
+    "broadcast_sub": "elemwise_sub",
+    "broadcast_mul": "elemwise_mul",
+    "broadcast_div": "elemwise_div",
+}
+
+
 def is_number(value: Any) -> bool:
     """A Python or NumPy number, or a size read while tracing."""
     return isinstance(value, (numbers.Number, numpy.bool_, numpy.generic)) or getattr(
@@ -104,7 +136,7 @@ def _refuse(name: str, left: Any, right: Any) -> TypeError:
     )
 
 
-def apply_binary(name: str, left: Any, right: Any, hint: str | None = None) -> Any:
+def apply_binary(name: str, left: Any, right: Any) -> Any:
     """``left <name> right`` where ``left`` is an array or Symbol; a name with r in front has them swapped."""
     nd_op, nd_scalar, np_op, np_scalar, _ = BINARY[name]
     cls = type(left)
@@ -115,13 +147,11 @@ def apply_binary(name: str, left: Any, right: Any, hint: str | None = None) -> A
             raise _refuse(name, left, right)
         if isinstance(right, numpy.generic):
             right = right.item()
-        attrs = {"scalar": right}
-        if isinstance(right, (bool, int)):
-            if isinstance(right, bool):
-                attrs["scalar"] = int(right)
-        elif np_kind:
+        attrs = {"scalar": int(right) if isinstance(right, bool) else right}
+        if np_kind and not isinstance(getattr(right, "size", right), int):
             attrs["is_int"] = False
-        return invoke(get(operator), (left,), attrs)
+        hint = None if np_kind else _HINTS.get(name, _NO_HINTS)[1]
+        return invoke(get(operator), (left,), attrs, hint=hint)
     other = type(right)
     if other is kinds.np or other is kinds.np_symbol:
         np_kind = True
@@ -134,7 +164,9 @@ def apply_binary(name: str, left: Any, right: Any, hint: str | None = None) -> A
                 return name == "ne"
             raise TypeError(f"type {type(right)} not supported")
     pair = (right, left) if name in _REFLECTED else (left, right)
-    return invoke(get(operator), pair, {})
+    if cls is kinds.symbol and config.strict():
+        operator = _ELEMENTWISE.get(operator, operator)
+    return invoke(get(operator), pair, {}, hint=None if np_kind else _HINTS.get(name, _NO_HINTS)[0])
 
 
 _REFLECTED = frozenset(name for name in BINARY if name[0] == "r" and name != "rshift")

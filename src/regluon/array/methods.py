@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ..ops.registry import get
 from ..runtime.handles import kinds
+from ..runtime.invoke import invoke
 
-__all__ = ["install"]
+__all__ = ["install", "install_np"]
 
 _ND = (
     "abs arccos arccosh arcsin arcsinh arctan arctanh argmax argmax_channel argmin argsort broadcast_axes "
@@ -22,11 +25,10 @@ _ND = (
     "tan tanh tile topk trunc zeros_like"
 ).split()
 _NP = (
-    "all any argmax argmin argsort clip cumsum diag diagonal dot expand_dims flatten max mean min "
+    "all any argmax argmin argsort clip cumsum diag diagonal dot expand_dims max mean min "
     "nonzero prod repeat "
     "round sort squeeze std sum swapaxes take tile trace var abs ravel"
 ).split()
-_RENAMED_NP = {"flatten": "_flatten"}
 
 
 def _nd_method(name: str) -> Callable[..., Any]:
@@ -57,15 +59,40 @@ def _flatten(self: Any, order: str = "C") -> Any:
     return self.reshape(-1).copy()
 
 
-def install() -> None:
-    """Give the four classes of values their methods."""
-    from .. import ndarray as nd
+def _slice_assign(self: Any, rhs: Any, begin: Any, end: Any, step: Any) -> Any:
+    """Write ``rhs`` into a slice of the array, in place; gives the array."""
+    return invoke(get("_slice_assign"), [self, rhs], {"begin": begin, "end": end, "step": step}, out=self)
 
+
+def _slice_assign_scalar(self: Any, value: float, begin: Any, end: Any, step: Any) -> Any:
+    """Write a number into a slice of the array, in place; gives the array."""
+    attrs = {"scalar": value, "begin": begin, "end": end, "step": step}
+    return invoke(get("_slice_assign_scalar"), [self], attrs, out=self)
+
+
+def _signed(method: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method with the signature of the function, which has the array as its first argument."""
+    given = inspect.signature(function)
+    first, *rest = given.parameters.values()
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    if first.kind is inspect.Parameter.VAR_POSITIONAL:
+        rest = [first, *rest]
+    method.__signature__ = given.replace(parameters=[own, *rest])  # type: ignore[attr-defined]
+    return method
+
+
+def install(nd: Any) -> None:
+    """Give the nd kinds of values the functions of the namespace ``nd`` as methods."""
     for cls in (kinds.nd, kinds.symbol):
         for name in _ND:
             if name not in cls.__dict__ and hasattr(nd, name):
-                setattr(cls, name, _nd_method(name))
+                setattr(cls, name, _signed(_nd_method(name), getattr(nd, name)))
+    kinds.nd.slice_assign, kinds.nd.slice_assign_scalar = _slice_assign, _slice_assign_scalar
+
+
+def install_np(np: Any) -> None:
+    """Give the np kinds of values the functions of the namespace ``np`` as methods."""
     for cls in (kinds.np, kinds.np_symbol):
         for name in _NP:
-            setattr(cls, name, _np_method(name))
+            setattr(cls, name, _signed(_np_method(name), getattr(np, name)))
         cls.flatten = _flatten

@@ -25,6 +25,7 @@ from ..runtime import autograd
 from ..runtime.handles import kinds
 from ..runtime.invoke import invoke
 from ..runtime.state import state
+from ..runtime.steps import note_index
 from . import arithmetic, indexing, printing
 
 __all__ = ["NDArray", "from_torch", "ndarray", "waitall"]
@@ -49,6 +50,7 @@ class NDArray:
     _s: Any = None
     _ctx: Context | None = None
     _grad: Any = None
+    _step: Any = None
     _request = "null"
     _fresh_grad = False
     __array_priority__ = 1000.0
@@ -356,6 +358,8 @@ class NDArray:
         return self._as(kinds.nd)
 
     def _as(self, cls: Any) -> Any:
+        if issubclass(cls, kinds.sparse):
+            cls = kinds.nd
         if type(self) is cls:
             return self
         result = cls.__new__(cls)
@@ -383,8 +387,8 @@ class NDArray:
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
         """Give the array a gradient buffer of zeros; backward then writes, or adds, its gradient there.
 
-        An array that was the result of a recorded operator starts a graph of its own. With ``stype`` "row_sparse"
-        or "csr", ``grad`` gives the gradient in that storage type.
+        An array that was the result of a recorded operator starts a graph of its own. With ``stype``
+        "row_sparse" or "csr", ``grad`` gives the gradient in that storage type.
         """
         self._grad_stype = stype or "default"
         if grad_req == "null":
@@ -427,6 +431,7 @@ class NDArray:
             array = type(self)._wrap(plain, self._ctx)
             if result.requires_grad:
                 array._g = result
+                note_index(self, key, array)
                 if shared:
                     array._viewed = (self, key)
             return array
@@ -479,6 +484,7 @@ class NDArray:
             base[key] = carrier
         self._g = handle if handle.requires_grad else None
         self._t = handle.detach()
+        self._step = None
 
     def _assign_result(self, value: Any, inplace: bool = False) -> None:
         """Take the values of an operator's result: ``out=`` and the in-place operators."""
@@ -500,6 +506,7 @@ class NDArray:
                 raise MXNetError(_IN_PLACE_TEXT)
             if self._grad is None and value._g is not None and value._t.dtype is self._t.dtype:
                 self._rebind(value._g)
+                self._step = value._step
                 return
         self._t.copy_(value._t)
 

@@ -1,7 +1,7 @@
 """Sparse arrays: `CSRNDArray` (a matrix by rows) and `RowSparseNDArray` (the rows that are not zero).
 
-The stored numbers and their places are torch tensors; the dense array exists only while something asks for it.
-What operators do with these classes is in `sparse_operators.py`.
+The stored numbers and their places are torch tensors; the dense array exists only while something asks for
+it. What operators do with these classes is in `sparse_operators.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class BaseSparseNDArray(NDArray):
         )
 
     @classmethod
-    def _made(cls, values: Tensor, places: Sequence[Tensor], sizes: Sequence[int], context: Any = None) -> Any:
+    def _made(
+        cls, values: Tensor, places: Sequence[Tensor], sizes: Sequence[int], context: Any = None
+    ) -> Any:
         """An array of this class around its parts."""
         result = cls.__new__(cls)
         result._take(values, places, sizes)
@@ -265,7 +267,8 @@ class CSRNDArray(BaseSparseNDArray):
     def _wrap(cls, tensor: Tensor, context: Context | None = None) -> Any:
         if tensor.dim() != 2:
             raise ValueError(
-                f"To convert to a CSR, the NDArray should be 2 Dimensional. Current shape is {tuple(tensor.shape)}"
+                "To convert to a CSR, the NDArray should be 2 Dimensional. Current shape is "
+                f"{tuple(tensor.shape)}"
             )
         rows, columns = torch.nonzero(tensor, as_tuple=True)
         return cls._made(
@@ -301,7 +304,9 @@ class CSRNDArray(BaseSparseNDArray):
     def _rows(self) -> Tensor:
         """The row of each stored number."""
         pointers = self._places[0]
-        return torch.repeat_interleave(torch.arange(len(pointers) - 1, device=pointers.device), pointers.diff())
+        return torch.repeat_interleave(
+            torch.arange(len(pointers) - 1, device=pointers.device), pointers.diff()
+        )
 
     def _dense_tensor(self) -> Tensor:
         dense = torch.zeros(self._sizes, dtype=self._values.dtype, device=self._values.device)
@@ -312,8 +317,8 @@ class CSRNDArray(BaseSparseNDArray):
             key = key[0]
         if isinstance(key, tuple):
             raise ValueError(
-                f"Multi-dimension indexing is not supported for CSRNDArray; received {key!r}. Use rows only, or "
-                "tostype('default')"
+                f"Multi-dimension indexing is not supported for CSRNDArray; received {key!r}. Use rows only, "
+                "or tostype('default')"
             )
         if isinstance(key, slice):
             begin, end, step = key.indices(self._sizes[0])
@@ -335,9 +340,7 @@ class CSRNDArray(BaseSparseNDArray):
         pointers = self._places[0][begin : end + 1]
         first, last = int(pointers[0]), int(pointers[-1])
         places = (pointers - first, self._places[1][first:last].clone())
-        return self._made(
-            self._values[first:last].clone(), places, (end - begin, self._sizes[1]), self._ctx
-        )
+        return self._made(self._values[first:last].clone(), places, (end - begin, self._sizes[1]), self._ctx)
 
     def asscipy(self) -> Any:
         """The same matrix as a ``scipy.sparse.csr_matrix``.
@@ -412,7 +415,7 @@ class RowSparseNDArray(BaseSparseNDArray):
         return self._made(rows_of(self, wanted), (wanted,), self._sizes, self._ctx)
 
     def check_format(self, full_check: bool = True) -> None:
-        """Raise MXNetError if rows and their numbers do not match, or (with ``full_check``) are not in order."""
+        """Raise MXNetError if rows and their numbers do not match, or (``full_check``) are not in order."""
         (rows,) = self._places
         if tuple(self._values.shape) != (len(rows), *self._sizes[1:]):
             raise self._format_error(f"{len(rows)} row numbers for rows of shape {tuple(self._values.shape)}")

@@ -1,8 +1,8 @@
 """What operators do with sparse arrays: where the storage type is kept, and dense arrays everywhere else.
 
-`runtime.invoke` comes here when an input is sparse. A handler keeps the storage type for the operators and inputs
-for which MXNet 1.9.1 keeps it; for all others the inputs become dense, which is said once on the log unless
-``MXNET_STORAGE_FALLBACK_LOG_VERBOSE=0``.
+`runtime.invoke` comes here when an input is sparse. A handler keeps the storage type for the operators and
+inputs for which MXNet 1.9.1 keeps it; for all others the inputs become dense, which is said once on the log
+unless ``MXNET_STORAGE_FALLBACK_LOG_VERBOSE=0``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Handler = Callable[[OpDef, Sequence[Any], dict[str, Any]], Any]
 
 # Operators of one array that map 0 to 0 and keep the storage type.
 _KEEP = frozenset(
-    "abs arcsin arcsinh arctan arctanh cbrt ceil degrees expm1 fix floor log1p negative radians relu rint round "
-    "sign sin sinh sqrt square tan tanh trunc _copy BlockGrad make_loss _mul_scalar _div_scalar "
+    "abs arcsin arcsinh arctan arctanh cbrt ceil degrees expm1 fix floor log1p negative radians relu rint "
+    "round sign sin sinh sqrt square tan tanh trunc _copy BlockGrad make_loss _mul_scalar _div_scalar "
     "_scatter_plus_scalar _scatter_minus_scalar".split()
 )
 # The same where this value of the attributes maps 0 to 0.
@@ -200,7 +200,7 @@ def _multiply(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any]) -
     return _with_dense(definition, left, right)
 
 
-def _shared_places(left: CSRNDArray, right: CSRNDArray) -> CSRNDArray:
+def _shared_places(left: Any, right: Any) -> CSRNDArray:
     """The product of two matrices, stored where both are."""
     width = left._sizes[1]
     left_places = left._rows() * width + left._places[1]
@@ -269,7 +269,8 @@ def _checked(matrix: CSRNDArray, transposed: bool, dense: Tensor, rows: int) -> 
     width = matrix._sizes[0 if transposed else 1]
     if rows != width:
         raise MXNetError(
-            f"dot: the sizes do not match: {matrix._sizes}{'^T' if transposed else ''} and {tuple(dense.shape)}"
+            f"dot: the sizes do not match: {matrix._sizes}{'^T' if transposed else ''} and "
+            f"{tuple(dense.shape)}"
         )
     if dense.dtype is not matrix._values.dtype:
         raise MXNetError(
@@ -356,7 +357,11 @@ def _reduce(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any]) -> 
 
 def _square_sum(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
     (array,) = arrays
-    if not isinstance(array, RowSparseNDArray) or tuple(attrs.get("axis") or ()) != (1,) or len(array._sizes) != 2:
+    if (
+        not isinstance(array, RowSparseNDArray)
+        or tuple(attrs.get("axis") or ()) != (1,)
+        or len(array._sizes) != 2
+    ):
         return None
     sums = array._values.square().sum(1, keepdim=True)
     if attrs.get("keepdims"):

@@ -53,15 +53,15 @@ class Prefix(NameManager):
 
 
 class AttrScope:
-    """A scope whose string attributes all symbols made inside get, as ``__key__``."""
+    """A scope whose string attributes all symbols made inside get."""
 
     def __init__(self, **attributes: str) -> None:
         for key, value in attributes.items():
             if not isinstance(value, str):
                 raise ValueError(
-                    f"the attribute {key!r} of AttrScope must be a string; received {type(value).__name__}"
+                    f"Attributes need to be string: {key!r} of AttrScope is {type(value).__name__}"
                 )
-        self._attributes = {f"__{key}__": value for key, value in attributes.items()}
+        self._attributes = dict(attributes)
         self._old: list[AttrScope | None] = []
 
     def get(self, attributes: dict[str, Any] | None) -> dict[str, Any]:

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from .plan import Plan
 from .program import Program, interpret
+from .training import for_training
 
-__all__ = ["Plan", "Program", "interpret"]
+__all__ = ["Plan", "Program", "for_training", "interpret"]

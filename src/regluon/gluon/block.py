@@ -486,6 +486,7 @@ def _unique(values: Any) -> list[Any]:
 
 
 _FLAGS = (
+    "active",
     "partition_if_dynamic",
     "static_alloc",
     "static_shape",

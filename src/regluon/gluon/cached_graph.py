@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,21 +19,25 @@ from ..base.device import cpu
 from ..base.errors import MXNetError
 from ..exec import Plan, interpret
 from ..graph.node import Node
-from ..runtime.gradient import zero_link
+from ..graph.tensor_names import input_names, output_name
+from ..runtime.gradient import interpret_recorded, zero_link
 from ..runtime.handles import kinds
 from ..runtime.state import state
+from ..runtime.steps import note_graph
 from ..runtime.tracer import GraphBreak
 from ..symbol import Symbol
 from .epoch import clock, fingerprint
 from .recorded import InputSpec, Recorded, pattern_of
 from .recording import trace
-from .structure import flatten, map_values, regroup, values_in, without_floats
+from .structure import LEAF, flatten, lifted_numbers, numbers_in, regroup, without_numbers
 
-__all__ = ["CachedGraph"]
+__all__ = ["CachedGraph", "tracing"]
 
 MOST_GRAPHS = 8
+# So many values of one number are recorded as constants before it becomes an input.
+MOST_CONSTANTS = 3
 MOST_PLANS = 8
-_tracing = threading.RLock()
+tracing = threading.RLock()
 
 
 class Call:
@@ -59,6 +64,132 @@ class Call:
         return self.chosen
 
 
+class Shortcut:
+    """The last prediction of a block with one array in and one array out, ready to be run again.
+
+    For a small network this saves most of a call: the checks are those of one signature, written out.
+    """
+
+    __slots__ = ("cls", "context", "dtype", "epoch", "parameters", "plan", "shape")
+
+    def __init__(self, recorded: Recorded, plan: Plan, array: Any) -> None:
+        self.cls: Any = type(array)
+        self.context = array._ctx
+        self.dtype = array._t.dtype
+        self.shape = array._t.shape
+        self.epoch = recorded.epoch
+        self.plan = plan
+        self.parameters = [parameter for _, parameter in recorded.parameters]
+
+    @classmethod
+    def of(cls, recorded: Recorded, plan: Any, flat: list[Any]) -> Shortcut | None:
+        """A shortcut where one can be made."""
+        simple = (
+            type(plan) is Plan
+            and recorded.mode == (False, False)
+            and len(flat) == 1
+            and recorded.in_structure == ("tuple", LEAF)
+            and recorded.out_structure == LEAF
+            and recorded.classes == [type(flat[0])]
+            and not (recorded.captured or recorded.written or recorded.draws)
+            and all(len(parameter._data or ()) == 1 for _, parameter in recorded.parameters)
+        )
+        return cls(recorded, plan, flat[0]) if simple else None
+
+    def fits(self, array: Any) -> bool:
+        """Whether a call with this array, outside of any recording, is the same call again."""
+        if type(array) is not self.cls or self.epoch != clock.now or array._ctx is not self.context:
+            return False
+        tensor = array._t
+        return tensor.shape == self.shape and tensor.dtype is self.dtype  # type: ignore[no-any-return]
+
+    def __call__(self, array: Any) -> Any:
+        """Run the plan."""
+        tensors = [array._t]
+        for parameter in self.parameters:
+            data = parameter._data
+            if len(data) != 1:
+                return None
+            tensors.append(data[0]._t)
+        result = self.cls.__new__(self.cls)
+        result._t = self.plan(0, tensors)[0]
+        result._ctx = self.context
+        return result
+
+
+class _NumberMatters(Exception):
+    """A block that was given a symbolic number could not be recorded with it."""
+
+
+class Broken:
+    """That a block cannot be recorded, for as long as nothing of it changes."""
+
+    __slots__ = ("block", "epoch", "mark", "reason")
+
+    def __init__(self, reason: str, block: Any) -> None:
+        self.reason, self.block = reason, block
+        self.epoch, self.mark = clock.now, fingerprint(block)
+
+    def holds(self) -> bool:
+        """Whether the block is still the same."""
+        if self.epoch != clock.now:
+            if self.mark != fingerprint(self.block):
+                return False
+            self.epoch = clock.now
+        return True
+
+
+class ChangingNumbers:
+    """Numbers among the arguments. One that keeps changing becomes an input instead of a constant."""
+
+    def __init__(self) -> None:
+        self.lifted: dict[Any, frozenset[int]] = {}
+        self._seen: dict[Any, list[set[Any]]] = {}
+
+    def notice(self, structure: Any) -> bool:
+        """Note the numbers of a call that no graph was found for; tells whether some are now inputs."""
+        numbers = numbers_in(structure)
+        if not numbers:
+            return False
+        common = without_numbers(structure)
+        if common in self.lifted:
+            return False
+        seen = self._seen.setdefault(common, [set() for _ in numbers])
+        for known, number in zip(seen, numbers, strict=True):
+            known.add(number)
+        places = frozenset(place for place, known in enumerate(seen) if len(known) > MOST_CONSTANTS)
+        if places:
+            self.lifted[common] = places
+            del self._seen[common]
+        return bool(places)
+
+    def lift(self, structure: Any, flat: list[Any]) -> Any:
+        """The structure with its changing numbers taken out; they are appended to ``flat`` as 0-d arrays."""
+        places = self.lifted.get(without_numbers(structure))
+        if not places:
+            return structure
+        structure, taken = lifted_numbers(structure, places)
+        context = flat[0]._ctx
+        for number in taken:
+            dtype = torch.float64 if isinstance(number, float) else torch.int64
+            flat.append(kinds.nd._wrap(torch.tensor(number, dtype=dtype), context))
+        return structure
+
+    def give_up(self, structure: Any) -> None:
+        """Keep the numbers of such calls as constants from now on."""
+        self.lifted[without_numbers(structure)] = frozenset()
+
+    @staticmethod
+    def count(structure: Any) -> int:
+        """How many numbers of a structure are inputs."""
+        if not isinstance(structure, tuple):
+            return 0
+        if structure[0] == "number":
+            return 1
+        items = (item for _, item in structure[1:]) if structure[0] in ("dict", "keywords") else structure[1:]
+        return sum(ChangingNumbers.count(item) for item in items)
+
+
 class CachedGraph:
     """All that a hybridized block remembers between calls."""
 
@@ -67,33 +198,22 @@ class CachedGraph:
         self.exact: dict[Any, Call] = {}
         self.graphs: OrderedDict[int, Recorded] = OrderedDict()
         self.reasons: list[str] = []
-        self.broken: str | None = None
+        self.broken: Broken | None = None
         self.last: tuple[Any, Any] | None = None
-        self.seen_scalars: dict[Any, set[Any]] = {}
+        self.numbers = ChangingNumbers()
         self.warned = False
         self.traces = 0
         self.plans = 0
+        self.shortcut: Shortcut | None = None
 
     # Calls ----------------------------------------------------------------------
 
     def __call__(self, args: tuple[Any, ...]) -> Any:
         flat: list[Any] = []
         structure = flatten(args, flat)
-        key: Any
-        if state.recording:
-            key = (
-                structure,
-                state.training,
-                True,
-                *[(type(a), a._t.dtype, a._t.shape, a._ctx, a._g is not None) for a in flat],
-            )
-        else:
-            key = (
-                structure,
-                state.training,
-                False,
-                *[(type(a), a._t.dtype, a._t.shape, a._ctx) for a in flat],
-            )
+        if self.numbers.lifted:
+            structure = self.numbers.lift(structure, flat)
+        key = self._key(structure, flat)
         call: Call | None
         try:
             call = self.exact.get(key)
@@ -104,11 +224,24 @@ class CachedGraph:
             return self._run(call, flat)
         return self._miss(key, structure, flat, args)
 
+    def _key(self, structure: Any, flat: list[Any]) -> Any:
+        """Everything that two calls of one program have in common, but for attributes."""
+        np_mode = config.is_np_array()
+        if state.recording:
+            return (
+                structure,
+                (True, state.training, np_mode, state.amp, state.constraints),
+                *[(type(a), a._t.dtype, a._t.shape, a._ctx, a._g is not None) for a in flat],
+            )
+        return (
+            structure,
+            (False, state.training, np_mode, state.amp, state.constraints),
+            *[(type(a), a._t.dtype, a._t.shape, a._ctx) for a in flat],
+        )
+
     def _still_valid(self, recorded: Recorded) -> bool:
-        if self.broken is not None:
-            return False
         now = clock.now
-        if recorded.pattern[2] != self._scopes() or fingerprint(self.block) != recorded.mark:
+        if self.broken is not None or fingerprint(self.block) != recorded.mark:
             return False
         recorded.epoch = now
         return True
@@ -116,89 +249,63 @@ class CachedGraph:
     def _miss(self, key: Any, structure: Any, flat: list[Any], args: tuple[Any, ...]) -> Any:
         if config.strict():
             self._refuse_in_strict_mode(structure, flat)
-        if not flat:
-            return self.block._call_imperative(args)
         self._check_kinds(flat)
-        if self._must_run_imperatively():
-            return self.block._call_imperative(args)
-        with _tracing:
-            changed = self._promoted(structure, flat)
-            if changed is not None:
-                structure, flat, args = changed
-                key = None
+        if not flat or self._must_run_imperatively():
+            return self.block._imperative(args)
+        with tracing:
+            if key is not None and self.numbers.notice(structure):
+                structure = self.numbers.lift(structure, flat)
+                key = self._key(structure, flat)
             recorded = self._reusable(structure, flat) if key is not None else None
             if recorded is None:
                 try:
-                    recorded = self._record(structure, flat, args)
+                    recorded = self._record(structure, flat)
                 except GraphBreak as error:
-                    self.broken = str(error)
-                    recorded = None
+                    self.broken = Broken(str(error), self.block)
+                except _NumberMatters:
+                    return self._miss(*self._with_constants(structure, args), args)
             call = None if recorded is None else Call(recorded)
-            if call is not None and key is not None and not call.recorded.volatile:
+            if recorded is not None and recorded.volatile:
+                self.broken = Broken("Python code depends on a size that depends on values", self.block)
+                call = None
+            if call is not None and key is not None and not call.recorded.reads_numbers():
                 if len(self.exact) > 1000:
                     self.exact.clear()
                 self.exact[key] = call
         if call is None:
-            return self.block._call_imperative(args)
+            return self.block._imperative(args)
         return self._run(call, flat)
+
+    def _with_constants(self, structure: Any, args: tuple[Any, ...]) -> tuple[Any, Any, list[Any]]:
+        """The call with its numbers as constants: the block needs them as numbers."""
+        self.numbers.give_up(structure)
+        flat: list[Any] = []
+        structure = flatten(args, flat)
+        return self._key(structure, flat), structure, flat
 
     def _must_run_imperatively(self) -> bool:
         """Hooks below this block see every call, and a block that gave up recording stays op by op."""
-        return self.broken is not None or _hooked_below(self.block)
+        if self.broken is not None and not self.broken.holds():
+            self.broken = None
+        return self.broken is not None or hooked_below(self.block)
 
     def _check_kinds(self, flat: list[Any]) -> None:
-        for value in flat:
-            if isinstance(value, Symbol):
-                raise TypeError(
-                    f"{self.block.name} was called with arrays and Symbols together; use all arrays or "
-                    f"all Symbols"
-                )
+        if any(isinstance(value, Symbol) for value in flat):
+            raise TypeError(
+                f"{self.block.name} was called with arrays and Symbols together; use all arrays or all Symbols"
+            )
 
     def _refuse_in_strict_mode(self, structure: Any, flat: list[Any]) -> None:
-        for item in values_in(structure):
-            if isinstance(item, (int, float)) and not isinstance(item, bool):
-                raise ValueError(
-                    "When hybridized, the input of HybridBlock input must be (nested) list of Symbol or "
-                    "NDArray, but "
-                    f"got {item} of type {type(item)}"
-                )
+        for item in numbers_in(structure):
+            raise ValueError(
+                "When hybridized, the input of HybridBlock input must be (nested) list of Symbol or NDArray, "
+                f"but got {item} of type {type(item)}"
+            )
         if self.last is not None and self.last[0] != structure and self.traces:
             raise ValueError(
                 "The argument structure of HybridBlock does not match the cached version: recorded with "
                 f"{self.last[0]}, called with {structure}"
             )
-
-    def _promoted(self, structure: Any, flat: list[Any]) -> Any:
-        """A float argument that keeps changing becomes a 0-d input, so that it is not recorded again each
-        time."""
-        values = [v for v in values_in(structure) if isinstance(v, float)]
-        if not values:
-            return None
-        shape = without_floats(structure)
-        history = self.seen_scalars.setdefault(shape, set())
-        history.add(tuple(values))
-        if len(history) <= 3:
-            return None
-        first = flat[0]
-        extra: list[Any] = []
-
-        def swap(part: Any) -> Any:
-            if (
-                isinstance(part, tuple)
-                and len(part) == 3
-                and part[0] == "value"
-                and isinstance(part[2], float)
-            ):
-                array = type(first)._wrap(
-                    torch.tensor(part[2], dtype=_float_type(first), device=first._t.device), first._ctx
-                )
-                extra.append(array)
-                return array
-            return part
-
-        args = map_values(structure, iter(flat), swap)
-        fresh: list[Any] = []
-        return flatten(args, fresh), fresh, args
 
     def _reusable(self, structure: Any, flat: list[Any]) -> Recorded | None:
         pattern = (structure, pattern_of(flat), self._scopes())
@@ -213,12 +320,9 @@ class CachedGraph:
                 if recorded.mark != mark:
                     continue
                 recorded.epoch = clock.now
-            if (
-                self.block._flags.get("static_shape")
-                and [tuple(n.specs[0].shape if n.specs else ()) for n in recorded.inputs] != shapes
-            ):
+            if self.block._flags.get("static_shape") and recorded.shapes() != shapes:
                 continue
-            if recorded.holds(shapes):
+            if recorded.holds(flat):
                 self.graphs.move_to_end(number)
                 return recorded
         return None
@@ -228,11 +332,20 @@ class CachedGraph:
 
     # Recording ----------------------------------------------------------------------
 
-    def _record(self, structure: Any, flat: list[Any], args: tuple[Any, ...]) -> Recorded:
-        self._note_retrace()
-        self.last = (structure, [InputSpec.of(array) for array in flat])
-        self.block.__dict__["_last_signature"] = self.last
-        recorded = trace(self.block, structure, flat, state.training, state.recording)
+    def _record(self, structure: Any, flat: list[Any]) -> Recorded:
+        self._note_retrace(structure, flat)
+        numbers = self.numbers.count(structure)
+        if not numbers:
+            self.last = (structure, [InputSpec.of(array) for array in flat])
+            self.block.__dict__["_last_signature"] = self.last
+        try:
+            recorded = trace(self.block, structure, flat, state.training, state.recording, numbers)
+        except GraphBreak:
+            raise
+        except Exception as error:
+            if numbers:
+                raise _NumberMatters from error
+            raise
         recorded.pattern = (structure, pattern_of(flat), self._scopes())
         recorded.mark = fingerprint(self.block)
         recorded.epoch = clock.now
@@ -243,34 +356,43 @@ class CachedGraph:
             self.exact = {key: call for key, call in self.exact.items() if call.recorded is not dropped}
         return recorded
 
-    def _note_retrace(self) -> None:
+    def _note_retrace(self, structure: Any, flat: list[Any]) -> None:
         if self.traces >= MOST_GRAPHS and not self.warned:
             self.warned = True
             warnings.warn(
-                f"{self.block.name} was recorded more than {MOST_GRAPHS} times: its calls differ in "
-                f"sizes that Python "
-                "code depends on, in attributes, or in argument patterns. The last reason: "
-                f"{self._reason()}. Each recording costs time; net.hybridize(False) runs it op by op",
+                f"{self.block.name} was recorded more than {MOST_GRAPHS} times: its calls differ in sizes that "
+                "Python code depends on, in attributes, or in argument patterns. The last reason: "
+                f"{self._reason(structure, flat)}. Each recording costs time; net.hybridize(False) runs it op "
+                "by op",
                 stacklevel=6,
             )
 
-    def _reason(self) -> str:
-        if not self.graphs:
-            return "first call"
+    def _reason(self, structure: Any, flat: list[Any]) -> str:
+        """Why the graphs that there are do not serve a call, judged by the latest."""
         recorded = next(reversed(self.graphs.values()))
         if recorded.mark != fingerprint(self.block):
             return "an attribute, a child or a parameter changed"
-        if recorded.guards:
-            return f"a size was read as a number at {recorded.frozen[0][1]}"
-        return "another argument pattern, type, device or mode"
+        if recorded.pattern[0] != structure:
+            return f"the arguments are {structure}, and were {recorded.pattern[0]}"
+        if recorded.pattern[1] != pattern_of(flat):
+            return "the arrays have other types, devices, numbers of axes, or sizes of 0 or 1"
+        if recorded.pattern[2] != self._scopes() or recorded.mode != (state.training, state.recording):
+            return "train mode, recording or another scope changed"
+        if recorded.reads:
+            text, place = recorded.reads[0]
+            return f"a size or number was read: {text}, at {place}"
+        return "the graph depends on values"
 
     def prepare(self, args: tuple[Any, ...]) -> Recorded:
         """Record for these inputs without running the program (``optimize_for``)."""
         flat: list[Any] = []
         structure = flatten(args, flat)
-        with _tracing:
+        with tracing:
             recorded = self._reusable(structure, flat)
-            return recorded if recorded is not None else self._record(structure, flat, args)
+            try:
+                return recorded if recorded is not None else self._record(structure, flat)
+            except GraphBreak as error:
+                raise MXNetError(f"{self.block.name} cannot be recorded as one graph: {error}") from None
 
     def for_export(self) -> Recorded:
         """The graph in predict mode, recorded again from the last call's signature if need be.
@@ -279,28 +401,39 @@ class CachedGraph:
         ------
         RuntimeError
             If the block never ran.
+        MXNetError
+            If it cannot be one graph: it reads values, or sizes that depend on data.
         """
         signature = self.last or self.block.__dict__.get("_last_signature")
         if signature is None:
             raise RuntimeError(
-                "Please first call block.hybridize() and then run forward with this block at least once "
-                "before "
+                "Please first call block.hybridize() and then run forward with this block at least once before "
                 "calling export."
             )
+        if hooked_below(self.block):
+            warnings.warn(f"export leaves out the forward hooks of blocks in {self.block.name}", stacklevel=4)
         structure, specs = signature
         for recorded in reversed(self.graphs.values()):
-            if recorded.mode == (False, False) and recorded.mark == fingerprint(self.block):
+            fits = recorded.mode == (False, False) and not ChangingNumbers.count(recorded.in_structure)
+            if fits and not recorded.volatile and recorded.mark == fingerprint(self.block):
                 return recorded
-        flat = [spec.zeros() for spec in specs]
         before = state.training, state.recording
         state.training = state.recording = False
         state.update()
         try:
-            with _tracing:
-                return trace(self.block, structure, flat, False, False)
+            with tracing:
+                flat = [spec.zeros() for spec in specs]
+                recorded = trace(self.block, structure, flat, False, False, breakable=False)
         finally:
             state.training, state.recording = before
             state.update()
+        if recorded.volatile:
+            raise MXNetError(
+                f"{self.block.name} cannot be exported: Python code reads a size that depends on the values of "
+                f"its input ({recorded.reads[0][0]}, at {recorded.reads[0][1]}), because of the operator "
+                f"{recorded.dynamic_operator()}"
+            )
+        return recorded
 
     # Running ----------------------------------------------------------------------
 
@@ -328,18 +461,46 @@ class CachedGraph:
         if not state.recording:
             tensors = [array._t for array in arrays]
             if hooks:
-                results: Any = self._watched(recorded, tensors, key, False)
+                results: Any = self._watched(recorded, tensors, key, False, context)
+                results = recorded.owned(results, tensors)
             else:
-                results = call.program(self, tensors)(key, tensors)
+                chosen = call.program(self, tensors)
+                results = chosen(key, tensors)
+                if chosen is program:
+                    results = recorded.owned(results, tensors)
+                hooked = self.block._forward_hooks or self.block._forward_pre_hooks
+                self.shortcut = None if hooked else Shortcut.of(recorded, chosen, flat)
             made = [
                 cls._wrap(tensor, context) for cls, tensor in zip(recorded.classes, results, strict=False)
             ]
         else:
             tensors = [array._t if array._g is None else array._g for array in arrays]
-            results = self._watched(recorded, tensors, key, True) if hooks else program(key, tensors)
+            if hooks:
+                results = self._watched(recorded, tensors, key, True, context)
+            elif _on_integers(recorded, arrays, tensors):
+                return self._run_on_integers(recorded, arrays, key, context)
+            else:
+                results = program(key, tensors)
+            results = recorded.owned(results, tensors)
             made = self._recorded_results(recorded, tensors, results, context)
+            note_graph(recorded.outputs, program.inputs, arrays, made, len(flat))
         for (place, _), tensor in zip(recorded.written, results[len(recorded.outputs) :], strict=True):
             _write_back(arrays[place], tensor)
+        return regroup(recorded.out_structure, iter(made))
+
+    def _run_on_integers(self, recorded: Recorded, arrays: list[Any], key: int, context: Any) -> Any:
+        """Run where integers have gradients: operator by operator, each value with its handle."""
+        nodes = [n for n, _ in (*recorded.parameters, *recorded.captured)]
+        values = {id(n): array for n, array in zip([*recorded.inputs, *nodes], arrays, strict=True)}
+        entries = [*recorded.outputs, *(entry for _, entry in recorded.written)]
+        results = interpret_recorded(entries, values, recorded.mode[0], key)
+        made = []
+        for cls, result in zip(recorded.classes, results, strict=False):
+            array = cls._wrap(result._t, context)
+            array._g = result._g
+            made.append(array)
+        for (place, _), result in zip(recorded.written, results[len(recorded.outputs) :], strict=True):
+            _write_back(arrays[place], result._t if result._g is None else result._g)
         return regroup(recorded.out_structure, iter(made))
 
     def plan(self, recorded: Recorded, tensors: list[torch.Tensor]) -> Any:
@@ -376,7 +537,9 @@ class CachedGraph:
             made.append(array)
         return made
 
-    def _watched(self, recorded: Recorded, tensors: list[torch.Tensor], key: int, recording: bool) -> Any:
+    def _watched(
+        self, recorded: Recorded, tensors: list[torch.Tensor], key: int, recording: bool, context: Any
+    ) -> Any:
         """Run node by node and report to the op hooks."""
         values = {
             id(node): tensor
@@ -392,11 +555,11 @@ class CachedGraph:
             assert node.op is not None
             for callback, everything in self.block._op_hooks:
                 if everything:
-                    names = node.op.input_names(node.full_attrs, len(inputs))
-                    for name, tensor in zip(names, inputs, strict=False):
-                        callback(f"{node.name}_{name}", node.op.name, cls._wrap(tensor.detach()))
+                    for name, tensor in zip(input_names(node, len(inputs)), inputs, strict=True):
+                        callback(name, node.op.name, cls._wrap(tensor.detach(), context))
                 for index in range(node.visible):
-                    callback(node.output_name(index), node.op.name, cls._wrap(outputs[index].detach()))
+                    tensor = outputs[index].detach()
+                    callback(output_name(node, index), node.op.name, cls._wrap(tensor, context))
 
         entries = [*recorded.outputs, *(entry for _, entry in recorded.written)]
         return interpret(entries, values, recorded.mode[0], key, recording, watch)
@@ -419,13 +582,16 @@ def _write_back(array: Any, tensor: torch.Tensor) -> None:
         array._t.copy_(tensor)
 
 
-def _hooked_below(block: Any) -> bool:
+def hooked_below(block: Any) -> bool:
+    """Whether a block below this one has forward hooks."""
     return any(
-        child._forward_hooks or child._forward_pre_hooks or _hooked_below(child)
+        child._forward_hooks or child._forward_pre_hooks or hooked_below(child)
         for child in block._children.values()
     )
 
 
-def _float_type(array: Any) -> torch.dtype:
-    dtype = array._t.dtype
-    return dtype if dtype.is_floating_point else torch.float32  # type: ignore[no-any-return]
+def _on_integers(recorded: Recorded, arrays: Sequence[Any], tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether integers have gradients in this call: an input's handle is a float shadow, or a cast's is."""
+    if any(tensors[place].requires_grad for place in recorded.integers):
+        return True
+    return any(tensor.dtype is not array._t.dtype for tensor, array in zip(tensors, arrays, strict=True))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
+
 __all__ = ["clock", "fingerprint"]
 
 
@@ -43,20 +45,47 @@ INTERNAL = frozenset(
 )
 
 
-def _simple(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+class _Same:
+    """Something that is compared by identity, and kept alive so that no other object takes its place."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _simple(value: Any, seen: set[int]) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str, bytes, numpy.generic)):
         return (type(value), value)
     if isinstance(value, (list, tuple)):
-        return (type(value), tuple(_simple(item) for item in value))
+        return (type(value), tuple(_simple(item, seen) for item in value))
     if isinstance(value, dict):
-        return (dict, tuple((str(key), _simple(item)) for key, item in value.items()))
-    return id(value)
+        return (dict, tuple((str(key), _simple(item, seen)) for key, item in value.items()))
+    if isinstance(value, (set, frozenset)):
+        return (type(value), frozenset(value))
+    if hasattr(value, "_reg_params"):
+        # A block in a list or dict, which is no registered child.
+        return _print_of(value, seen)
+    return _Same(value)
+
+
+def _print_of(block: Any, seen: set[int]) -> Any:
+    if id(block) in seen:
+        return _Same(block)
+    seen.add(id(block))
+    children = tuple((name, _print_of(child, seen)) for name, child in block._children.items())
+    own = tuple((key, _simple(value, seen)) for key, value in block.__dict__.items() if key not in INTERNAL)
+    hooks = len(block._forward_hooks) + len(block._forward_pre_hooks)
+    parameters = tuple((key, _Same(value), str(value.dtype)) for key, value in block._reg_params.items())
+    return (_Same(block), hooks, children, own, parameters)
 
 
 def fingerprint(block: Any) -> tuple[Any, ...]:
     """Attributes and children of a block and of everything below it, as one comparable value."""
-    own = tuple((key, _simple(value)) for key, value in block.__dict__.items() if key not in INTERNAL)
-    hooks = len(block._forward_hooks) + len(block._forward_pre_hooks)
-    children = tuple((name, fingerprint(child)) for name, child in block._children.items())
-    parameters = tuple((key, id(value), str(value.dtype)) for key, value in block._reg_params.items())
-    return (id(block), hooks, own, parameters, children)
+    return _print_of(block, set())  # type: ignore[no-any-return]

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import difflib
 import json
+import numbers
 import warnings
 from collections.abc import Iterable
 from typing import Any
 
 from .. import serial
 from ..graph.node import auxiliary_ids, topological
+from ..runtime.handles import kinds
 from ..serial.atomic import write_text
-from ..symbol import Symbol, convert
+from ..symbol import convert
 from . import structure as structures
+from .file_names import append_aliases, bare, match, read_aliases
 from .parameter_errors import ParameterValueError
 
 __all__ = ["export", "load_dict", "load_imported", "load_parameters", "save_parameters"]
 
 
-class MissingParameterError(ParameterValueError, AssertionError):
+class MissingParameterError(ParameterValueError):
     """A file has no value for a parameter of the block."""
 
 
@@ -31,10 +34,15 @@ def _reduced(parameter: Any) -> Any:
 def save_parameters(block: Any, filename: Any, deduplicate: bool, format: str | None) -> None:
     """Write the parameters of a block under their structural names; shared ones once with ``deduplicate``."""
     found = block._collect_with_prefix()
+    aliases: dict[str, str] = {}
     if deduplicate:
         last = {id(parameter): name for name, parameter in found.items()}
-        found = {name: parameter for name, parameter in found.items() if last[id(parameter)] == name}
-    serial.save(filename, {name: _reduced(parameter) for name, parameter in found.items()}, format=format)
+        aliases = {name: last[id(p)] for name, p in found.items() if last[id(p)] != name}
+        found = {name: parameter for name, parameter in found.items() if name not in aliases}
+    with serial.atomic_writer(filename) as stream:
+        serial.write(stream, {name: _reduced(parameter) for name, parameter in found.items()}, format)
+        if format != "npz":
+            append_aliases(stream, aliases)
 
 
 def save_full_names(block: Any, filename: Any) -> None:
@@ -73,6 +81,9 @@ def load_parameters(
             f"{filename} holds {len(loaded)} arrays without names; parameters are loaded by name. Save them "
             "with save_parameters"
         )
+    for another, name in read_aliases(filename).items():
+        if name in loaded and another in block._collect_with_prefix():
+            loaded.setdefault(another, loaded[name])
     load_dict(block, loaded, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source, str(filename))
 
 
@@ -87,9 +98,9 @@ def load_dict(
     source: str = "the dict",
 ) -> None:
     """Take parameters from named arrays; see `load_parameters`."""
-    values = {_bare(name): array for name, array in loaded.items()}
+    values = {bare(name): array for name, array in loaded.items()}
     parameters = block._collect_with_prefix()
-    chosen = _match(block, parameters, values)
+    chosen = match(block, parameters, values)
     if not allow_missing:
         done = {id(parameters[name]) for name in chosen}
         for name, parameter in parameters.items():
@@ -117,50 +128,6 @@ def _names_of_all(block: Any, parameters: dict[str, Any]) -> set[str]:
     return names
 
 
-def _bare(name: str) -> str:
-    return name[4:] if name[:4] in ("arg:", "aux:") else name
-
-
-def _match(block: Any, parameters: dict[str, Any], values: dict[str, Any]) -> dict[str, str]:
-    """For each parameter (by structural name) the name in the file, tried in every spelling."""
-    prefix = block.prefix or _common_prefix([p.name for p in parameters.values()])
-    common = _common_prefix(list(values))
-    by_id: dict[int, str] = {}
-    chosen: dict[str, str] = {}
-    for name, parameter in parameters.items():
-        full = parameter.name
-        candidates = [name]
-        if full != name and (block._level == 1 or full not in ("weight", "bias")):
-            candidates.append(full)
-            if prefix and full.startswith(prefix):
-                candidates += [full[len(prefix) :], common + full[len(prefix) :]]
-        for candidate in candidates:
-            if candidate in values:
-                chosen[name] = candidate
-                by_id.setdefault(id(parameter), candidate)
-                break
-    for name, parameter in parameters.items():
-        if name not in chosen and id(parameter) in by_id:
-            chosen[name] = by_id[id(parameter)]
-    return chosen
-
-
-def _common_prefix(names: list[str]) -> str:
-    """The block prefix that all names share, up to an underscore."""
-    if len(names) < 2:
-        return ""
-    common = _shared_start(names)
-    return common[: common.rfind("_") + 1]
-
-
-def _shared_start(names: list[str]) -> str:
-    first, last = min(names), max(names)
-    length = next(
-        (i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first)
-    )
-    return first[:length]
-
-
 def _listed(names: Iterable[str]) -> str:
     quoted = [f"'{name}'" for name in names]
     return ", ".join(quoted if len(quoted) <= 10 else [*quoted[:5], "...", *quoted[-5:]])
@@ -183,39 +150,60 @@ def load_imported(
         loaded = {}
     if not loaded and not block._reg_params:
         return
-    load_dict(block, loaded, ctx, allow_missing, ignore_extra, True, "saved", source)
+    try:
+        load_dict(block, loaded, ctx, allow_missing, ignore_extra, True, "saved", source)
+    except MissingParameterError as error:
+        absent = [name for name in block._reg_params if name not in {bare(key) for key in loaded}]
+        raise MissingParameterError(
+            f"{error} If {', '.join(absent[:5])} is an input of the graph (data, a label), name it in "
+            "input_names, or leave input_names out to have the inputs found."
+        ) from error
 
 
 def export(block: Any, path: Any, epoch: int, remove_amp_cast: bool, format: str | None) -> Any:
     """See `HybridBlock.export`."""
-    record = block._graph_cache().for_export()
-    for node, parameter in record.parameters:
-        node.user = {**parameter.var()._single().node.user, **_shape_text(parameter)}
-    auxiliary = auxiliary_ids(topological(record.outputs))
-    arrays: dict[str, Any] = {}
-    for node, parameter in record.parameters:
-        tag = "aux" if id(node) in auxiliary else "arg"
-        arrays.setdefault(f"{tag}:{node.name}", _reduced(parameter))
-    for node, array in record.captured:
-        arrays[f"{'aux' if id(node) in auxiliary else 'arg'}:{node.name}"] = array
+    return write_export(block._graph_cache().for_export(), path, epoch, remove_amp_cast, format)
+
+
+def write_export(record: Any, path: Any, epoch: int, remove_amp_cast: bool, format: str | None) -> Any:
+    """Write a recorded graph and its parameters; both files are complete before either takes its name."""
+    if isinstance(epoch, bool) or not isinstance(epoch, numbers.Integral) or epoch < 0:
+        raise ValueError(f"epoch is the number in the file's name: expected an int >= 0, received {epoch!r}")
+    arrays = _named_arrays(record)
     for text, location in dict.fromkeys(record.frozen):
         warnings.warn(
             f"export: a size ({text}) was read as a number at {location}: it is a constant in the file, "
             "which is right for inputs of this size only",
-            stacklevel=3,
+            stacklevel=4,
         )
+    if path is None:
+        cls = kinds.np_symbol if record.classes and record.classes[0] is kinds.np else kinds.symbol
+        return cls._of(convert.copy_entries(record.outputs)), {k: array.copy() for k, array in arrays.items()}
     attributes = {
         "regluon_in": structures.to_text(record.in_structure),
         "regluon_out": structures.to_text(record.out_structure),
     }
-    if path is None:
-        symbol = Symbol._of(convert.copy_entries(record.outputs))
-        return symbol, arrays
     text = convert.to_json(record.outputs, remove_amp_cast, attributes)
-    symbol_file, param_file = f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
-    serial.save(param_file, arrays, format=format)
-    write_text(symbol_file, text)
+    symbol_file, param_file = f"{path}-symbol.json", f"{path}-{int(epoch):04d}.params"
+    with serial.atomic_writer(param_file) as params, serial.atomic_writer(symbol_file) as symbol:
+        serial.write(params, arrays, format)
+        symbol.write(text.encode())
     return symbol_file, param_file
+
+
+def _named_arrays(record: Any) -> dict[str, Any]:
+    """The values of the variables that a graph uses, under ``arg:`` and ``aux:`` names."""
+    order = topological(record.outputs, sizes=False)
+    used, auxiliary = {id(node) for node in order}, auxiliary_ids(order)
+    arrays: dict[str, Any] = {}
+    for node, parameter in record.parameters:
+        node.user = {**parameter.var()._single().node.user, **_shape_text(parameter)}
+        if id(node) in used:
+            arrays.setdefault(f"{'aux' if id(node) in auxiliary else 'arg'}:{node.name}", _reduced(parameter))
+    for node, array in record.captured:
+        if id(node) in used:
+            arrays[f"{'aux' if id(node) in auxiliary else 'arg'}:{node.name}"] = array
+    return arrays
 
 
 def _shape_text(parameter: Any) -> dict[str, str]:

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from .. import ndarray as nd_module
 from .. import symbol as symbol_module
 from ..array import NDArray
+from ..base import dtypes
 from ..runtime.handles import kinds
 from ..runtime.state import state
 from ..symbol import Symbol
 from .block import Block, _check_flags
-from .cached_graph import CachedGraph
+from .cached_graph import CachedGraph, tracing
 from .constraints import OptConstraint, get_optimization_constraints, set_optimization_constraints
 from .epoch import clock
+from .parameter_support import shape_is_known
 from .recorded import remember
 from .recording import compose, infer_from
+from .structure import Keywords, flatten
 
 __all__ = ["HybridBlock"]
+
+_PACKAGE = __name__.split(".", 1)[0]
+
 
 class HybridBlock(Block):
     """A block that can be hybridized: recorded once as a graph, compiled, and run without Python after that.
 
-    Write ``forward(self, x)`` (2.0 style) or ``hybrid_forward(self, F, x, weight)`` (1.x style). Children
-    must be
-    HybridBlocks too.
+    Write ``forward(self, x)`` (2.0 style) or ``hybrid_forward(self, F, x, weight)`` (1.x style). Children must
+    be HybridBlocks too.
     """
 
     OptConstraint = OptConstraint
@@ -54,28 +61,34 @@ class HybridBlock(Block):
         """
         if not isinstance(block, HybridBlock):
             raise ValueError(
-                f"Children of HybridBlock must also be HybridBlock, but {block} has type {type(block)}. "
-                f"If you are "
-                "using Sequential, please try HybridSequential instead."
+                f"Children of HybridBlock must also be HybridBlock, but {block} has type {type(block)}. If you "
+                "are using Sequential, please try HybridSequential instead."
             )
         super().register_child(block, name)
-        if self._active:
+        self._structure_changed("change the children")
+
+    def __delattr__(self, name: str) -> None:
+        changed = name in self._children
+        super().__delattr__(name)
+        if changed:
             self._structure_changed("change the children")
 
     def _structure_changed(self, what: str) -> None:
-        if self.__dict__.get("_active"):
+        attributes = self.__dict__
+        attributes["_cached"] = None
+        if attributes.get("_active"):
             warnings.warn(
-                f"{self.name} was hybridized: hybridization is switched off by a change of its "
-                f"structure ({what}). "
-                "Call hybridize() again",
-                stacklevel=4,
+                f"{self.name} was hybridized: hybridization is switched off by a change of its structure "
+                f"({what}). Call hybridize() again",
+                stacklevel=_outside(),
             )
-            self._active = False
-        self.__dict__["_cached"] = None
+            attributes["_active"] = False
 
     def cast(self, dtype: Any) -> None:
         """Convert all parameters to ``dtype``; a hybridized block must be hybridized again."""
         self._structure_changed("cast to another data type")
+        for block in _below(self):
+            block.__dict__.update(_active=False, _cached=None)
         super().cast(dtype)
 
     def share_parameters(self, shared: Any) -> Block:
@@ -108,8 +121,7 @@ class HybridBlock(Block):
             Switch on or off.
         partition_if_dynamic : bool
             Run operators whose output shape depends on data between compiled parts; a string here names a
-            backend,
-            as in 1.9.1.
+            backend, as in 1.9.1.
         static_alloc, static_shape : bool
             Hints that memory and shapes may be planned once; results are the same.
         inline_limit, forward_bulk_size, backward_bulk_size : int
@@ -121,9 +133,8 @@ class HybridBlock(Block):
         clear : bool
             Drop graphs recorded before.
         on_value_read : {"error", "break"}
-            What to do when Python code asks for a value while recording: an error that names the line, or
-            run this
-            block op by op (its children stay compiled).
+            What to do when Python code asks for a value while recording: an error that names the line, or run
+            this block op by op (its children stay compiled).
 
         Raises
         ------
@@ -144,8 +155,8 @@ class HybridBlock(Block):
         if active and (self._forward_hooks or self._forward_pre_hooks):
             warnings.warn(
                 f'"{self.name}" is being hybridized while still having forward hook/pre-hook. If '
-                f'"{self.name}" is a '
-                "child of HybridBlock, its parent runs op by op so that the hooks see every call.",
+                f'"{self.name}" is a child of HybridBlock, its parent runs op by op so that the hooks see every '
+                "call.",
                 stacklevel=2,
             )
         flags = {
@@ -234,6 +245,14 @@ class HybridBlock(Block):
     # Running ----------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        cached = self._cached
+        if cached is not None and cached.shortcut is not None and len(args) == 1 and not kwargs:
+            shortcut = cached.shortcut
+            hooked = self._forward_hooks or self._forward_pre_hooks
+            if state.plain and not state.training and not hooked and shortcut.fits(args[0]):
+                out = shortcut(args[0])
+                if out is not None:
+                    return out
         if kwargs:
             args = self._bind(args, kwargs)
         tracer = state.tracer
@@ -241,7 +260,7 @@ class HybridBlock(Block):
             return self._call_recorded(tracer, args)
         if args and isinstance(_first(args), Symbol):
             return compose(self, args)
-        if not self._active:
+        if not self._active or self._runs_python():
             return self._call_imperative(args)
         if self._forward_pre_hooks:
             for hook in list(self._forward_pre_hooks.values()):
@@ -265,36 +284,66 @@ class HybridBlock(Block):
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}: {error}") from error
+        last = max(
+            (place for place, name in enumerate(signature.parameters) if name in bound.arguments), default=0
+        )
         bound.apply_defaults()
         if bound.kwargs:
-            raise TypeError(
-                f"{type(self).__name__}: keyword-only arguments of forward ({', '.join(bound.kwargs)}) "
-                f"cannot be "
-                "passed to a HybridBlock"
-            )
-        return bound.args
+            # Keywords that have no place go last, as one argument.
+            return (*bound.args, Keywords(bound.kwargs))
+        # No defaults behind the last given argument: the call is that without keywords.
+        return bound.args[: max(last + 1, len(args))]
+
+    def _forward(self, args: tuple[Any, ...], function: Any = None) -> Any:
+        call = self.forward if function is None else partial(function, self)
+        if args and type(args[-1]) is Keywords:
+            return call(*args[:-1], **args[-1])
+        return call(*args)
+
+    def _recorded_forward(self, args: Any) -> Any:
+        """What one graph of this block holds."""
+        return self._forward(args, HybridBlock.forward if self._runs_python() else None)
+
+    @classmethod
+    def _runs_python(cls) -> bool:
+        """Whether a forward of the user's stands beside hybrid_forward: it runs on every call, as in 1.x."""
+        return (
+            cls.hybrid_forward is not HybridBlock.hybrid_forward
+            and cls.forward is not HybridBlock.forward
+            and _is_users(cls.forward)
+        )
 
     def _call_imperative(self, args: tuple[Any, ...]) -> Any:
-        if self._ready != len(self._reg_params):
-            self._prepare_parameters(args)
         for hook in list(self._forward_pre_hooks.values()):
             hook(self, args)
-        out = self.forward(*args)
-        if type(out) is not type(_first(args)) and args:
-            out = _like(out, _first(args))
-        if self._last_signature is None:
-            remember(self, args)
+        out = self._imperative(args)
         for hook in list(self._forward_hooks.values()):
             hook(self, args, out)
+        return out
+
+    def _imperative(self, args: tuple[Any, ...]) -> Any:
+        """Run forward's Python, without hooks."""
+        if self._ready != len(self._reg_params):
+            self._prepare_parameters(args)
+        out = self._forward(args)
+        if args:
+            first = _first(args)
+            if type(out) is not type(first):
+                out = _like(out, first)
+        if self._last_signature is None and (self._active or self._level == 1):
+            # In 1.x a block that ran may be exported; in 2.0 it must have been hybridized.
+            remember(self, args)
         return out
 
     def _prepare_parameters(self, args: tuple[Any, ...]) -> None:
         """Finish the deferred initialisation of this block's own parameters."""
         own = list(self._reg_params.values())
         if any(parameter._deferred_init for parameter in own):
-            self._infer_shapes(args)
-            for parameter in own:
-                parameter._finish_deferred_init()
+            # Several threads may make the first call.
+            with tracing:
+                self._infer_shapes(args)
+                for parameter in own:
+                    parameter._finish_deferred_init()
         if all(parameter._data is not None for parameter in own):
             self.__dict__["_ready"] = len(self._reg_params)
 
@@ -302,6 +351,29 @@ class HybridBlock(Block):
         unknown = [p for p in self._reg_params.values() if p._shape is None or any(s <= 0 for s in p._shape)]
         if unknown:
             self.infer_shape(*args)
+        if type(self).infer_type is not HybridBlock.infer_type:
+            self.infer_type(*args)
+
+    def _tell_parameters(self, tracer: Any, args: tuple[Any, ...]) -> None:
+        """Let a user's infer_shape and infer_type speak before this block is recorded.
+
+        Sizes that they read say nothing about the graph: they become no guards.
+        """
+        cls = type(self)
+        shapes = cls.infer_shape is not HybridBlock.infer_shape
+        types = cls.infer_type is not HybridBlock.infer_type
+        if not (shapes or types) or all(p._data is not None for p in self._reg_params.values()):
+            return
+        flat: list[Any] = []
+        flatten(args, flat)
+        if any(tracer.entry_of(value).spec is None for value in flat):
+            return
+        guards, reads = len(tracer.guards), len(tracer.reads)
+        if shapes and any(not shape_is_known(p._shape) for p in self._reg_params.values()):
+            self.infer_shape(*args)
+        if types:
+            self.infer_type(*args)
+        del tracer.guards[guards:], tracer.reads[reads:]
 
     def infer_shape(self, *args: Any) -> None:
         """Set the shapes of this block's parameters from inputs; may be overridden.
@@ -311,6 +383,9 @@ class HybridBlock(Block):
         RuntimeError
             If the graph does not say every shape.
         """
+        if state.tracer is not None:
+            # The graph that is being recorded will tell.
+            return
         infer_from(self, args)
         unknown = {
             name: parameter.shape
@@ -320,33 +395,33 @@ class HybridBlock(Block):
         if unknown:
             listed = ", ".join(f"{name} ({shape})" for name, shape in unknown.items())
             raise RuntimeError(
-                f"{self.name} has parameters with unknown shape: {listed}. You need to either specify "
-                f"the shape in "
-                f"__init__ or implement {type(self).__name__}.infer_shape to set the parameter shapes "
-                f"based on the "
-                "first input."
+                f"{self.name} has parameters with unknown shape: {listed}. You need to either specify the shape "
+                f"in __init__ or implement {type(self).__name__}.infer_shape to set the parameter shapes based "
+                "on the first input."
             )
 
     def infer_type(self, *args: Any) -> None:
-        """Set the types of this block's parameters from the first input's; may be overridden."""
+        """Set the floating types of all parameters from the first input's; may be overridden.
+
+        An input of integers (indices) says nothing about parameters.
+        """
         first = _first(args)
-        if isinstance(first, NDArray):
-            for parameter in self._reg_params.values():
-                parameter.dtype = first.dtype
+        if isinstance(first, NDArray) and dtypes.to_torch(first.dtype).is_floating_point:
+            for parameter in self.collect_params().values():
+                if dtypes.to_torch(parameter.dtype).is_floating_point:
+                    parameter.dtype = first.dtype
 
     def _call_recorded(self, tracer: Any, args: tuple[Any, ...]) -> Any:
         """Inside a trace: the parent records this block's operators, under this block's path."""
+        if tracer.breakable and (self._forward_hooks or self._forward_pre_hooks):
+            tracer.give_up(f"{self.name} has forward hooks, which are to see every call")
         names = tracer.names
         names.prefixes.append(tracer.prefix_of(self))
         try:
             if not self._is_symbolic_style() and _is_users(type(self).forward):
                 args = _arrays_for(args)
-            for hook in list(self._forward_pre_hooks.values()):
-                hook(self, args)
-            out = self.forward(*args)
-            for hook in list(self._forward_hooks.values()):
-                hook(self, args, out)
-            return out
+            self._tell_parameters(tracer, args)
+            return self._forward(args)
         finally:
             names.prefixes.pop()
 
@@ -354,9 +429,8 @@ class HybridBlock(Block):
         cls = type(self)
         return cls.hybrid_forward is not HybridBlock.hybrid_forward and cls.forward is HybridBlock.forward
 
-    def forward(self, x: Any, *args: Any) -> Any:
-        """Compute the outputs. Override this, or `hybrid_forward`, which this calls with F and the
-        parameters.
+    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs. Override this, or `hybrid_forward`, which this calls with F and the parameters.
 
         Raises
         ------
@@ -365,13 +439,14 @@ class HybridBlock(Block):
         """
         if type(self).hybrid_forward is HybridBlock.hybrid_forward:
             raise NotImplementedError(
-                f"{type(self).__name__} defines neither forward(self, x, ...) nor hybrid_forward(self, "
-                f"F, x, ...): "
-                "override one of them to say what the block computes"
+                f"{type(self).__name__} defines neither forward(self, x, ...) nor hybrid_forward(self, F, x, "
+                "...): override one of them to say what the block computes"
             )
         symbolic = isinstance(x, Symbol)
         F = symbol_module if symbolic else nd_module
         if state.tracer is None:
+            if self._active and self._runs_python():
+                return self._graph_cache()((x, *args, Keywords(kwargs)) if kwargs else (x, *args))
             if self._ready != len(self._reg_params):
                 self._prepare_parameters((x, *args))
             context = x.context if isinstance(x, NDArray) else None
@@ -382,7 +457,7 @@ class HybridBlock(Block):
                     else parameter._data[0]
                     for name, parameter in self._reg_params.items()
                 }
-                return self.hybrid_forward(F, x, *args, **params)
+                return self.hybrid_forward(F, x, *args, **params, **kwargs)
         tracer = state.tracer
         before = tracer.symbol_style, tracer.symbol_np
         tracer.symbol_style = symbolic
@@ -391,13 +466,12 @@ class HybridBlock(Block):
             params = {
                 name: tracer.parameter_handle(parameter) for name, parameter in self._reg_params.items()
             }
-            return self.hybrid_forward(F, x, *args, **params)
+            return self.hybrid_forward(F, x, *args, **params, **kwargs)
         finally:
             tracer.symbol_style, tracer.symbol_np = before
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compute the outputs in the 1.x style: ``F`` is ``mx.nd`` or ``mx.sym``, parameters come as
-        keywords."""
+        """Compute the outputs in the 1.x style: ``F`` is ``mx.nd`` or ``mx.sym``, parameters come as keywords."""
         raise NotImplementedError(f"{type(self).__name__} defines no hybrid_forward(self, F, x, ...)")
 
     # Files ----------------------------------------------------------------------
@@ -458,6 +532,21 @@ class HybridBlock(Block):
         self.__dict__.update(saved)
 
 
+def _below(block: Any) -> Iterator[Any]:
+    """All hybrid blocks below a block."""
+    for child in block._children.values():
+        yield child
+        yield from _below(child)
+
+
+def _outside() -> int:
+    """The stack level, as `warnings.warn` counts for the caller, of the code that uses the package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".", 1)[0] == _PACKAGE:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def config_scope(block: Any) -> Any:
     """The naming scope of a block at level 1 (for Symbols and blocks made in its forward)."""
     return block._scope if block._level == 1 and not block._empty_prefix else _NOTHING
@@ -501,7 +590,7 @@ def _like(out: Any, first: Any) -> Any:
 
 
 def _is_users(function: Any) -> bool:
-    return function.__module__.split(".", 1)[0] != __name__.split(".", 1)[0]
+    return function.__module__.split(".", 1)[0] != _PACKAGE
 
 
 def _arrays_for(args: Any) -> Any:

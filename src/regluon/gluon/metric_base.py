@@ -184,6 +184,9 @@ class EvalMetric:
 
     def get_global(self) -> tuple[Any, Any]:
         """Name and value since the last :meth:`reset`."""
+        if not self._has_global_stats:
+            # A class that keeps only the sums of get() has no others.
+            return self.get()
         return self.name, self._value(self.global_sum_metric, self.global_num_inst)
 
     def get_name_value(self) -> list[tuple[str, Any]]:

@@ -11,57 +11,104 @@ from ..array import NDArray
 from ..base.device import Context
 from ..base.errors import MXNetError
 from ..exec import Program
-from ..graph.dims import Dim, evaluate, sources_of
+from ..graph.dims import Dim, evaluate, reads_numbers, sources_of
 from ..graph.infer import GraphShapes
-from ..graph.node import Entry, Node
+from ..graph.node import Entry, Node, topological
 from .structure import flatten
 
 __all__ = ["InputSpec", "Recorded", "guarded", "pattern_of", "remember"]
 
 
 class Recorded:
-    """One recorded graph of a block, and its program."""
+    """One recorded graph of a block, its program, and what it depends on.
 
-    def __init__(self) -> None:
+    ``reads`` are the sizes and numbers that Python asked for, as (text, file and line); ``frozen`` adds those
+    that a file can only hold as constants.
+    """
+
+    def __init__(self, structure: Any, mode: tuple[bool, bool]) -> None:
+        self.in_structure = structure
+        self.mode = mode
         self.inputs: list[Node] = []
         self.parameters: list[tuple[Node, Any]] = []
         self.captured: list[tuple[Node, Any]] = []
         self.outputs: list[Entry] = []
-        self.written: list[tuple[int, Entry]] = []
-        self.in_structure: Any = None
         self.out_structure: Any = None
+        self.classes: list[Any] = []
+        self.writes: list[tuple[tuple[str, int], Entry]] = []
+        self.written: list[tuple[int, Entry]] = []
         self.guards: list[tuple[Dim, Any]] = []
+        self.reads: list[tuple[str, str | None]] = []
         self.frozen: list[tuple[str, str | None]] = []
         self.pattern: Any = None
-        self.mode: tuple[bool, bool] = (False, False)
+        self.mark: Any = None
+        self.epoch = -1
         self.draws = 0
         self.volatile = False
         self.program: Program | None = None
         self.dead: list[int] = []
-        self.epoch = -1
-        self.mark: Any = None
-        self.classes: list[Any] = []
-        self.writes: list[tuple[tuple[str, int], Entry]] = []
+        self.integers: list[int] = []  # places of the variables whose gradients pass through integers
 
-    def holds(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Whether the guards hold for inputs of these shapes."""
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The inputs' shapes in the recording."""
+        return [tuple(node.specs[0].shape if node.specs else ()) for node in self.inputs]
+
+    def holds(self, arrays: Sequence[Any]) -> bool:
+        """Whether the guards hold for these inputs."""
         if not self.guards:
             return True
-        entries = guarded(self.guards)
         given: dict[int, Any] = {}
-        for node, shape in zip(self.inputs, shapes, strict=True):
-            given[id(node)] = (tuple(shape), node.specs[0].dtype if node.specs else None)
+        values: dict[int, Any] = {}
+        for node, array in zip(self.inputs, arrays, strict=True):
+            given[id(node)] = (tuple(array._t.shape), node.specs[0].dtype if node.specs else None)
+            values[id(node)] = array
         for node, _ in (*self.parameters, *self.captured):
             if node.specs:
                 given[id(node)] = (node.specs[0].shape, node.specs[0].dtype)
         try:
-            found = GraphShapes(entries, given, self.mode[0]).run()
+            found = GraphShapes(guarded(self.guards), given, self.mode[0]).run()
             for dim, value in self.guards:
-                if evaluate(dim, lambda entry: _shape_in(found, entry)) != value:
+                held = evaluate(
+                    dim,
+                    lambda entry: _shape_in(found, entry),
+                    lambda entry: values[id(entry.node)]._t.item(),
+                )
+                if held != value:
                     return False
-        except (MXNetError, ValueError, TypeError, IndexError):
+        except (MXNetError, ValueError, TypeError, IndexError, ArithmeticError):
             return False
         return True
+
+    def owned(self, results: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """A program's results with memory of their own: a caller may write to them."""
+        made = list(results)
+        known: set[int] | None = None
+        seen: set[Entry] = set()
+        for place, entry in enumerate(self.outputs):
+            tensor = made[place]
+            shared = entry.node.op is None or entry in seen
+            seen.add(entry)
+            if not shared and tensor._is_view():
+                if known is None:
+                    known = {_memory(t) for t in tensors}
+                shared = not tensor.is_contiguous() or _memory(tensor) in known
+                known.add(_memory(tensor))
+            if shared:
+                made[place] = tensor.clone(memory_format=torch.contiguous_format)
+        return made
+
+    def reads_numbers(self) -> bool:
+        """Whether Python code depends on the value of a number among the arguments."""
+        return any(reads_numbers(dim) for dim, _ in self.guards)
+
+    def dynamic_operator(self) -> str:
+        """The name of the first operator whose output shape depends on values."""
+        order = topological([*self.outputs, *guarded(self.guards)])
+        return next((node.op.name for node in order if node.op is not None and node.op.dynamic), "")
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _shape_in(found: GraphShapes, entry: Any) -> tuple[int, ...]:

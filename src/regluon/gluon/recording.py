@@ -11,13 +11,15 @@ import torch
 from ..array import NDArray
 from ..base import dtypes
 from ..base.device import Context, cpu
-from ..exec import Program, interpret
-from ..graph.dims import Dim, dims_in
+from ..exec import Program, for_training, interpret
+from ..graph.dims import Dim, described, dims_in, evaluate, sources_of
 from ..graph.node import Entry, Node, topological
 from ..ops.opdef import Spec
+from ..runtime.gradient import through_integers
 from ..runtime.handles import TraceHandle, kinds
 from ..runtime.state import state
 from ..runtime.tracer import Tracer
+from ..symbol import convert
 from .parameter_support import copied
 from .recorded import Recorded, guarded
 from .structure import flatten, regroup
@@ -79,28 +81,40 @@ def input_names(count: int) -> list[str]:
     return ["data"] if count == 1 else [f"data{i}" for i in range(count)]
 
 
-def trace(block: Any, structure: Any, flat: list[Any], training: bool, recording: bool) -> Recorded:
-    """Record one call of ``block`` as a graph and compile it."""
+def trace(
+    block: Any,
+    structure: Any,
+    flat: list[Any],
+    training: bool,
+    recording: bool,
+    numbers: int = 0,
+    breakable: bool = True,
+) -> Recorded:
+    """Record one call of ``block`` as a graph and compile it.
+
+    The last ``numbers`` arrays are numbers that Python code sees as symbolic ones. Unless ``breakable``, a
+    forward that cannot be one graph is an MXNetError instead of a GraphBreak, and hooks are passed over.
+    """
     real = _Real(flat)
     tracer = _new_tracer(block, flat[0].context, training, real)
-    real.tracer = tracer
+    tracer.recording, tracer.breakable = recording, breakable
+    count = len(flat) - numbers
     handles = []
-    for name, array in zip(input_names(len(flat)), flat, strict=True):
+    for name, array in zip(input_names(count), flat[:count], strict=True):
         node = tracer.add_input(name, Spec(tuple(array._t.shape), array._t.dtype))
         handles.append(TraceHandle(Entry(node, 0), tracer))
-    real.inputs = tracer.inputs
+    scalars = [tracer.add_number(f"number{i}", array._t) for i, array in enumerate(flat[count:])]
     symbolic = block._is_symbolic_style()
     tracer.symbol_style = symbolic
     tracer.symbol_np = type(flat[0]) is kinds.np
-    args = regroup(structure, iter(_as_values(handles, flat, symbolic)))
+    args = regroup(structure, iter(_as_values(handles, flat[:count], symbolic)), iter(scalars))
     with tracer.active():
-        out = block.forward(*args)
-    recorded = Recorded()
-    recorded.in_structure = structure
-    recorded.mode = (training, recording)
+        block._tell_parameters(tracer, args)
+        out = block._recorded_forward(args)
+    recorded = Recorded(structure, (training, recording))
     _take_outputs(tracer, recorded, out, type(flat[0]))
     _take_writes(tracer, recorded, handles)
-    _finish(block, tracer, recorded, len(flat))
+    _finish(block, tracer, recorded, len(flat), numbers)
     # Guards keep the tracer for as long as the graph is used, but the inputs of this call are not its own.
     real.flat, real.memory = [], {}
     return recorded
@@ -138,7 +152,7 @@ def _take_writes(tracer: Tracer, recorded: Recorded, handles: list[TraceHandle])
                 recorded.writes.append((("captured", array_id), handle.get()))
 
 
-def _finish(block: Any, tracer: Tracer, recorded: Recorded, count: int) -> None:
+def _finish(block: Any, tracer: Tracer, recorded: Recorded, count: int, numbers: int) -> None:
     """Shapes, unused inputs and parameters, deferred initialisation, guards, and the program."""
     writes = recorded.writes
     entries = [*recorded.outputs, *(entry for _, entry in writes)]
@@ -162,18 +176,17 @@ def _finish(block: Any, tracer: Tracer, recorded: Recorded, count: int) -> None:
                 positions[place] = count + len(recorded.parameters) + len(captured)
                 captured.append((node, node.value))
             recorded.written.append((positions[place], entry))
-    _warn_unused(block, tracer, recorded, used)
+    _warn_unused(block, recorded, recorded.inputs[: count - numbers], used)
     _initialize(block, tracer, recorded)
     _compile(block, tracer, recorded)
 
 
 def _dims_used(order: Sequence[Node]) -> list[Entry]:
-    dims = [(dim, None) for node in order for value in node.attrs.values() for dim in dims_in(value)]
-    return guarded(dims)
+    return sources_of(dim for node in order for value in node.attrs.values() for dim in dims_in(value))
 
 
-def _warn_unused(block: Any, tracer: Tracer, recorded: Recorded, used: set[int]) -> None:
-    for place, node in enumerate(recorded.inputs):
+def _warn_unused(block: Any, recorded: Recorded, inputs: Sequence[Node], used: set[int]) -> None:
+    for place, node in enumerate(inputs):
         if id(node) not in used:
             warnings.warn(
                 f"The {place}-th input to HybridBlock is not used by any computation. Is this intended?",
@@ -188,7 +201,7 @@ def _warn_unused(block: Any, tracer: Tracer, recorded: Recorded, used: set[int])
 
 
 def _initialize(block: Any, tracer: Tracer, recorded: Recorded) -> None:
-    """Finish deferred initialisation of all parameters whose shapes the graph told."""
+    """Finish the deferred initialisation of all parameters whose shapes the graph tells."""
     unknown = []
     for node in tracer.parameters.values():
         parameter = node.value
@@ -201,11 +214,9 @@ def _initialize(block: Any, tracer: Tracer, recorded: Recorded) -> None:
     unknown = [text for text in unknown if text.split(" ", 1)[0] in used]
     if unknown:
         raise RuntimeError(
-            f"{block.name} has parameters with unknown shape: {', '.join(unknown)}. You need to either "
-            f"specify the "
-            f"shape in __init__ or implement {type(block).__name__}.infer_shape to set the parameter "
-            f"shapes based on "
-            "the first input."
+            f"{block.name} has parameters with unknown shape: {', '.join(unknown)}. You need to either specify "
+            f"the shape in __init__ or implement {type(block).__name__}.infer_shape to set the parameter shapes "
+            "based on the first input."
         )
     for node, parameter in recorded.parameters:
         if parameter._data is None:
@@ -218,7 +229,8 @@ def _compile(block: Any, tracer: Tracer, recorded: Recorded) -> None:
     if block._flags.get("backend_chain"):
         _apply_backends(block._flags["backend_chain"], tracer.context, recorded)
     recorded.guards = [(dim, dim.size) for dim in tracer.guards]
-    recorded.frozen = list(tracer.frozen)
+    recorded.reads = list(tracer.reads)
+    recorded.frozen = [*recorded.reads, *_constants(recorded.outputs)]
     if tracer.dynamic and recorded.guards:
         recorded.volatile = _depends_on_dynamic(recorded.guards)
     variables = [
@@ -227,8 +239,11 @@ def _compile(block: Any, tracer: Tracer, recorded: Recorded) -> None:
         *(node for node, _ in recorded.captured),
     ]
     entries = [*recorded.outputs, *(entry for _, entry in recorded.written)]
+    if recorded.mode[1]:
+        entries = for_training(entries, recorded.mode[0], tracer.context.torch.type)
     recorded.program = Program(variables, entries, *recorded.mode)
     recorded.dead = _dead_inputs(recorded, variables) if recorded.mode[1] else []
+    recorded.integers = through_integers(entries, variables) if recorded.mode[1] else []
 
 
 def _apply_backends(chain: Sequence[tuple[str, Any]], context: Context, recorded: Recorded) -> None:
@@ -248,6 +263,17 @@ def _apply_backends(chain: Sequence[tuple[str, Any]], context: Context, recorded
             recorded.captured.append((node, value))
         elif node.op is not None and node.op.uses_rng:
             recorded.draws = max(recorded.draws, node.draw + 1)
+
+
+def _constants(outputs: Sequence[Entry]) -> list[tuple[str, str | None]]:
+    """Symbolic sizes among the attributes that a file holds as numbers."""
+    found = []
+    for node in topological(outputs):
+        for key, value in node.attrs.items():
+            dims = dims_in(value)
+            if dims and convert.frozen(node, key, value) == evaluate(value):
+                found.append((f"{', '.join(map(described, dims))}, in {node.name}", node.location))
+    return found
 
 
 def _depends_on_dynamic(guards: Sequence[tuple[Dim, Any]]) -> bool:
@@ -304,6 +330,7 @@ def compose(block: Any, args: tuple[Any, ...]) -> Any:
     flat: list[Any] = []
     structure = flatten(args, flat)
     tracer = _new_tracer(block, cpu(), state.training, None)
+    tracer.breakable = False
     handles = []
     for symbol in flat:
         entry = symbol._single()
@@ -316,7 +343,7 @@ def compose(block: Any, args: tuple[Any, ...]) -> Any:
     tracer.symbol_np = cls is kinds.np_symbol
     values = [type(symbol)._traced(handle) for symbol, handle in zip(flat, handles, strict=True)]
     with tracer.active():
-        out = block.forward(*regroup(structure, iter(values)))
+        out = block._recorded_forward(regroup(structure, iter(values)))
     found: list[Any] = []
     shape = flatten(out, found)
     for node in tracer.parameters.values():
@@ -340,11 +367,13 @@ def _declare(node: Node) -> None:
 
 
 def infer_from(block: Any, args: tuple[Any, ...]) -> None:
-    """Fill unknown parameter shapes by recording one call; no kernel runs."""
+    """Fill unknown parameter shapes by recording one call; kernels run only where Python reads a value."""
     flat: list[Any] = []
     structure = flatten(args, flat)
     arrays = [array for array in flat if isinstance(array, NDArray)]
-    tracer = _new_tracer(block, arrays[0].context if arrays else cpu(), state.training, _Real(flat))
+    real = _Real(flat)
+    tracer = _new_tracer(block, arrays[0].context if arrays else cpu(), state.training, real)
+    tracer.on_value_read, tracer.breakable = "run", False
     handles = []
     for name, array in zip(input_names(len(flat)), flat, strict=True):
         node = tracer.add_input(name, Spec(tuple(array._t.shape), array._t.dtype))
@@ -354,7 +383,7 @@ def infer_from(block: Any, args: tuple[Any, ...]) -> None:
     tracer.symbol_np = bool(arrays) and type(arrays[0]) is kinds.np
     values = _as_values(handles, flat, symbolic)
     with tracer.active():
-        out = block.forward(*regroup(structure, iter(values)))
+        out = block._recorded_forward(regroup(structure, iter(values)))
     found: list[Any] = []
     flatten(out, found)
     tracer.settle([tracer.entry_of(value) for value in found])  # type: ignore[misc]

@@ -1,5 +1,4 @@
-"""Prefixes of blocks at API level 1: counters per parent, and the ``name_scope()`` that children are made
-in."""
+"""Prefixes of blocks at API level 1: counters per parent, and the ``name_scope()`` that children are made in."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import re
 import threading
 from typing import Any
 
-from ..base.naming import NameManager, Prefix, _scopes
+from ..base.naming import Prefix, _scopes, current_manager
 from .parameter_dict import ParameterDict
 
 __all__ = ["BlockScope", "hint_of"]
@@ -19,7 +18,6 @@ class _Current(threading.local):
 
 
 _current = _Current()
-_top = NameManager()
 
 
 def hint_of(block: Any) -> str:
@@ -42,7 +40,8 @@ class BlockScope:
         current = _current.scope
         if current is None:
             if prefix is None:
-                prefix = _top.get(None, hint) + "_"
+                # Blocks and Symbols share their numbers, and begin anew in a NameManager's scope.
+                prefix = current_manager().get(None, hint) + "_"
             if params is None:
                 return prefix, ParameterDict(prefix)
             return prefix, ParameterDict(params.prefix, params)
@@ -73,4 +72,4 @@ class BlockScope:
 
 def reset_counters() -> None:
     """Start the numbers of top-level blocks anew (for reproducible names)."""
-    _top._counter.clear()
+    current_manager()._counter.clear()

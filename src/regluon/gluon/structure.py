@@ -10,7 +10,21 @@ import numpy
 from ..array import NDArray
 from ..symbol import Symbol
 
-__all__ = ["Leaf", "flatten", "from_text", "map_values", "regroup", "to_text", "values_in", "without_floats"]
+__all__ = [
+    "Keywords",
+    "Leaf",
+    "flatten",
+    "from_text",
+    "lifted_numbers",
+    "numbers_in",
+    "regroup",
+    "to_text",
+    "without_numbers",
+]
+
+
+class Keywords(dict[str, Any]):
+    """Keyword arguments that a forward takes by name only; the last of a call's arguments."""
 
 
 class Leaf:
@@ -52,70 +66,81 @@ def flatten(value: Any, flat: list[Any]) -> Any:
             *(flatten(item, flat) for item in value),
         )
     if isinstance(value, dict):
-        return ("dict", *((key, flatten(item, flat)) for key, item in value.items()))
+        kind = "keywords" if type(value) is Keywords else "dict"
+        return (kind, *((key, flatten(item, flat)) for key, item in value.items()))
     if isinstance(value, numpy.ndarray):
         raise TypeError(
             "a hybridized block takes mx.nd or mx.np arrays; received a NumPy array. Convert it with "
-            "mx.nd.array or "
-            "mx.np.array"
+            "mx.nd.array or mx.np.array"
         )
     if value is None or isinstance(value, (numbers.Number, str, bytes, type, numpy.generic)):
         return ("value", type(value), value)
     return ("object", value)
 
 
-def regroup(structure: Any, flat: Any) -> Any:
-    """The value with this structure, taking arrays from the iterator ``flat``."""
+def regroup(structure: Any, flat: Any, numbers: Any = None) -> Any:
+    """The value with this structure, taking arrays and lifted numbers from the iterators."""
     if isinstance(structure, Leaf):
         return next(flat)
     kind = structure[0]
     if kind == "list":
-        return [regroup(item, flat) for item in structure[1:]]
+        return [regroup(item, flat, numbers) for item in structure[1:]]
     if kind == "tuple":
-        return tuple(regroup(item, flat) for item in structure[1:])
+        return tuple(regroup(item, flat, numbers) for item in structure[1:])
     if kind == "namedtuple":
-        return structure[1](*(regroup(item, flat) for item in structure[2:]))
-    if kind == "dict":
-        return {key: regroup(item, flat) for key, item in structure[1:]}
+        return structure[1](*(regroup(item, flat, numbers) for item in structure[2:]))
+    if kind in ("dict", "keywords"):
+        made = {key: regroup(item, flat, numbers) for key, item in structure[1:]}
+        return Keywords(made) if kind == "keywords" else made
+    if kind == "number":
+        return next(numbers)
     return structure[-1]
 
 
-def values_in(structure: Any) -> list[Any]:
-    if not isinstance(structure, tuple):
-        return []
-    if structure[0] == "value":
-        return [structure[2]]
-    if structure[0] == "dict":
-        return [value for _, item in structure[1:] for value in values_in(item)]
-    return [value for item in structure[1:] for value in values_in(item)]
+def numbers_in(structure: Any) -> list[Any]:
+    """The numbers (no truth values) among the leaves of a structure, in order."""
+    found: list[Any] = []
+
+    def collect(leaf: Any) -> Any:
+        found.append(leaf[2])
+        return leaf
+
+    _map_numbers(structure, collect)
+    return found
 
 
-def without_floats(structure: Any) -> Any:
+def without_numbers(structure: Any) -> Any:
+    """The structure with only the types of its numbers: what calls that differ in numbers have in common."""
+    return _map_numbers(structure, lambda leaf: ("value", leaf[1]))
+
+
+def lifted_numbers(structure: Any, places: Any) -> tuple[Any, list[Any]]:
+    """The structure in which the numbers at ``places`` are ``("number", type)``, and those numbers."""
+    taken: list[Any] = []
+    position = iter(range(len(numbers_in(structure))))
+
+    def lift(leaf: Any) -> Any:
+        if next(position) not in places:
+            return leaf
+        taken.append(leaf[2])
+        return ("number", leaf[1])
+
+    return _map_numbers(structure, lift), taken
+
+
+def _map_numbers(structure: Any, change: Any) -> Any:
     if not isinstance(structure, tuple):
         return structure
-    if structure[0] == "value" and isinstance(structure[2], float):
-        return ("value", float)
-    if structure[0] == "dict":
-        return ("dict", *((key, without_floats(item)) for key, item in structure[1:]))
-    return tuple(without_floats(item) for item in structure)
-
-
-def map_values(structure: Any, flat: Any, swap: Any) -> Any:
-    if not isinstance(structure, tuple):
-        return next(flat)
     kind = structure[0]
     if kind == "value":
-        swapped = swap(structure)
-        return swapped if swapped is not structure else structure[2]
-    if kind == "list":
-        return [map_values(item, flat, swap) for item in structure[1:]]
-    if kind == "tuple":
-        return tuple(map_values(item, flat, swap) for item in structure[1:])
-    if kind == "dict":
-        return {key: map_values(item, flat, swap) for key, item in structure[1:]}
+        return change(structure) if structure[1] in (int, float) else structure
+    if kind in ("dict", "keywords"):
+        return (kind, *((key, _map_numbers(item, change)) for key, item in structure[1:]))
+    if kind in ("list", "tuple"):
+        return (kind, *(_map_numbers(item, change) for item in structure[1:]))
     if kind == "namedtuple":
-        return structure[1](*(map_values(item, flat, swap) for item in structure[2:]))
-    return structure[-1]
+        return (kind, structure[1], *(_map_numbers(item, change) for item in structure[2:]))
+    return structure
 
 
 def to_text(structure: Any) -> str:
@@ -133,7 +158,7 @@ def _plain(structure: Any) -> Any:
         return {kind: [_plain(item) for item in structure[1:]]}
     if kind == "namedtuple":
         return {"tuple": [_plain(item) for item in structure[2:]]}
-    if kind == "dict":
+    if kind in ("dict", "keywords"):
         return {"dict": [[str(key), _plain(item)] for key, item in structure[1:]]}
     value = structure[-1]
     return {"value": value if isinstance(value, (int, float, str, bool)) or value is None else str(value)}

@@ -24,6 +24,8 @@ def _shape_text(value: Any) -> str:
 
 def print_summary(block: Any, inputs: tuple[Any, ...]) -> None:
     """Run the block once with hooks and print layer, output shape and number of parameters."""
+    from .nn import HybridSequential, Sequential
+
     if _any_active(block):
         raise HybridizedError(
             f'"{block.name}" must not be hybridized to print summary: call hybridize(False) first'
@@ -47,7 +49,7 @@ def print_summary(block: Any, inputs: tuple[Any, ...]) -> None:
         rows.append((f"{type(layer).__name__}-{len(rows)}", _shape_text(output), total, trainable, shared))
 
     def hook(layer: Any) -> None:
-        if not layer._children or layer is block or layer._reg_params:
+        if not isinstance(layer, (Sequential, HybridSequential)):
             handles.append(layer.register_forward_hook(watch))
 
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from ..base import dtypes
@@ -15,6 +16,7 @@ from ..runtime.state import state
 from ..symbol import Group, Symbol, convert
 from . import structure as structures
 from .hybrid import HybridBlock
+from .imported import names_of_inputs, without_labels
 from .parameter import Parameter
 
 __all__ = ["SymbolBlock"]
@@ -39,12 +41,12 @@ class SymbolBlock(HybridBlock):
         attributes = self.__dict__
         attributes["_name"] = "symbolblock"
         outputs, out_structure = _as_symbols(outputs)
-        inputs, in_structure = _as_symbols(inputs)
+        inputs, _ = _as_symbols(inputs)
         attributes["_outputs"] = [entry for symbol in outputs for entry in symbol._list()]
         if len(attributes["_outputs"]) != len(outputs):
             out_structure = ("list", *(structures.LEAF for _ in attributes["_outputs"]))
         attributes["_out_structure"] = out_structure
-        attributes["_in_structure"] = in_structure
+        attributes["_in_structure"] = ("tuple", *(structures.LEAF for _ in inputs))
         attributes["_input_nodes"] = [_input_node(symbol) for symbol in inputs]
         attributes["_kind_symbol"] = type(outputs[0])
         self._make_parameters(params or {})
@@ -87,7 +89,9 @@ class SymbolBlock(HybridBlock):
         symbol_file : str
             The ``-symbol.json`` file.
         input_names : str or list of str, optional
-            Names of the inputs; by default the variables that the parameters file has no value for.
+            Names of the inputs; by default the variables that the parameters file has no value for (without
+            the file, those that no layer uses as a parameter). Labels of output operators such as
+            SoftmaxOutput are then left out: prediction does not need them.
         param_file : str, optional
             The ``.params`` file.
         ctx, device : Context, optional
@@ -108,7 +112,9 @@ class SymbolBlock(HybridBlock):
             from .. import serial
 
             loaded = serial.load(param_file)
-        names = _names_of_inputs(entries, input_names, loaded)
+        names = names_of_inputs(entries, input_names, loaded)
+        if not input_names:
+            entries = without_labels(entries, names, loaded or ())
         order = {node.name: node for node in topological(entries) if node.op is None}
         missing = [name for name in names if name not in order]
         if missing:
@@ -139,18 +145,14 @@ class SymbolBlock(HybridBlock):
     def _is_symbolic_style(self) -> bool:
         return False
 
-    def cast(self, dtype: Any) -> None:
-        """Convert all parameters to ``dtype``."""
-        super().cast(dtype)
-
-    def _call_imperative(self, args: tuple[Any, ...]) -> Any:
+    def _imperative(self, args: tuple[Any, ...]) -> Any:
         # Its computation is a graph already: it always runs as a program.
         return self._graph_cache()(args)
 
     def forward(self, x: Any, *args: Any) -> Any:
         """Compute the Symbol's outputs for the inputs, flat or in the structure they were exported with."""
         values: list[Any] = []
-        structures.flatten((x, *args), values)
+        structures.flatten(_arranged(self._in_structure, (x, *args)), values)
         if len(values) != len(self._input_nodes):
             names = ", ".join(node.name for node in self._input_nodes)
             raise ValueError(
@@ -194,12 +196,28 @@ class SymbolBlock(HybridBlock):
         finally:
             names.prefixes.pop()
 
-    def infer_shape(self, *args: Any) -> None:
-        """Fill the unknown parameter shapes from inputs."""
-        super().infer_shape(*args)
+    def export(
+        self, path: Any, epoch: int = 0, remove_amp_cast: bool = True, format: str | None = None
+    ) -> Any:
+        """Write the graph and the parameters; see `HybridBlock.export`. No call is needed before."""
+        from . import files
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return object.__reduce_ex__(self, protocol)
+        if self._flags.get("backend_chain"):
+            return super().export(path, epoch, remove_amp_cast, format)
+        return files.write_export(self._as_recorded(), path, epoch, remove_amp_cast, format)
+
+    def _as_recorded(self) -> Any:
+        """The graph that this block was made from, in the form of a recorded one."""
+        kind = kinds.np if issubclass(self._kind_symbol, kinds.np_symbol) else kinds.nd
+        return SimpleNamespace(
+            outputs=self._outputs,
+            parameters=[(node, self._reg_params[name]) for node, name in self._variables],
+            captured=[],
+            frozen=[],
+            classes=[kind],
+            in_structure=self._in_structure,
+            out_structure=self._out_structure,
+        )
 
 
 def _as_symbols(value: Any) -> tuple[list[Any], Any]:
@@ -277,30 +295,29 @@ def _initializer(text: str | None, is_aux: bool, name: str) -> Any:
         return text
 
 
-def _names_of_inputs(entries: Sequence[Entry], names: Any, loaded: Any) -> list[str]:
-    if isinstance(names, str):
-        return [names]
-    if names:
-        return list(names)
-    arguments, _ = arguments_of(topological(entries))
-    if isinstance(loaded, dict):
-        saved = {key.split(":", 1)[-1] for key in loaded}
-        return [node.name for node in arguments if node.name not in saved]
-    found = [node.name for node in arguments if node.name.startswith("data")]
-    if not found:
-        raise ValueError(
-            "SymbolBlock.imports cannot tell the inputs without a parameters file: give input_names"
-        )
-    return found
-
-
 def _restore_structure(block: SymbolBlock, record: Any, inputs: int, outputs: int) -> None:
-    """The nesting of outputs, where the file has it."""
-    text = record.attributes.get("regluon_out")
-    if isinstance(text, str):
-        structure = structures.from_text(text)
-        if structure is not None and _count(structure) == outputs:
-            block.__dict__["_out_structure"] = structure
+    """The nesting of inputs and outputs, where the file has it."""
+    for attribute, key, count in (
+        ("_in_structure", "regluon_in", inputs),
+        ("_out_structure", "regluon_out", outputs),
+    ):
+        text = record.attributes.get(key)
+        structure = structures.from_text(text) if isinstance(text, str) else None
+        if structure is not None and _count(structure) == count:
+            block.__dict__[attribute] = structure
+
+
+def _arranged(structure: Any, value: Any) -> Any:
+    """The value with its dicts in the order of the structure, where the two are alike."""
+    if not isinstance(structure, tuple):
+        return value
+    if structure[0] == "dict" and isinstance(value, dict):
+        if {key for key, _ in structure[1:]} == set(value):
+            return {key: _arranged(item, value[key]) for key, item in structure[1:]}
+    elif structure[0] in ("list", "tuple") and isinstance(value, (list, tuple)):
+        if len(structure) - 1 == len(value):
+            return [_arranged(item, part) for item, part in zip(structure[1:], value, strict=True)]
+    return value
 
 
 def _count(structure: Any) -> int:

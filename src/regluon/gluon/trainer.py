@@ -74,8 +74,7 @@ class Trainer:
             if options:
                 raise ValueError(
                     "optimizer_params must be left out when the optimizer is an instance; received "
-                    f"{options}. Give "
-                    f"them to {type(optimizer).__name__} instead."
+                    f"{options}. Give them to {type(optimizer).__name__} instead."
                 )
             self._optimizer = optimizer
             self._optimizer.param_dict = param_dict
@@ -108,19 +107,16 @@ class Trainer:
             if contexts is not None and contexts != own:
                 raise ValueError(
                     f"All parameters of a Trainer must be on the same contexts; {self._label(index)} is on "
-                    f"{own}, "
-                    f"others are on {contexts}. Call reset_ctx on the network."
+                    f"{own}, others are on {contexts}. Call reset_ctx on the network."
                 )
             contexts = own
         if deferred and not ignore_uninitialized:
             names = ", ".join(self._label(index) for index in deferred[:_SHOWN])
             raise DeferredInitializationError(
                 f"{len(deferred)} parameters are not initialized yet because their shapes are unknown: "
-                f"{names}. Either "
-                "no batch went through the network before step(), or their layers are never called by "
-                "forward (in "
-                f"{self._steps} steps so far). Remove such layers, or pass ignore_stale_grad=True to skip "
-                "them."
+                f"{names}. Either no batch went through the network before step(), or their layers are never "
+                f"called by forward (in {self._steps} steps so far). Remove such layers, or pass "
+                "ignore_stale_grad=True to skip them."
             )
         return contexts or []
 
@@ -151,6 +147,18 @@ class Trainer:
                 updater.set_states(self._updaters[0].get_states())
             self._updaters.append(updater)
         del self._updaters[max(count, 1) :]
+        self._spread_counts()
+
+    def _spread_counts(self) -> None:
+        """Every context goes on from the steps that were counted so far, wherever they were counted."""
+        counts = self._optimizer._all_index_update_counts
+        most: dict[Any, int] = {}
+        for counted in counts.values():
+            for index, number in counted.items():
+                most[index] = max(number, most.get(index, 0))
+        for context in self._contexts or []:
+            if not counts.get(context.device_id):
+                counts.setdefault(context.device_id, {}).update(most)
 
     # Learning rate ----------------------------------------------------------------------
 
@@ -186,8 +194,8 @@ class Trainer:
         Raises
         ------
         UserWarning
-            If backward did not write some gradient since the last step, unless ``ignore_stale_grad``,
-            which skips it.
+            If backward did not write some gradient since the last step, unless ``ignore_stale_grad``, which
+            skips it.
         DeferredInitializationError
             If a parameter was never initialized, naming it and its block (skipped with
             ``ignore_stale_grad``).
@@ -254,11 +262,9 @@ class Trainer:
                 f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else ""
             )
             raise UserWarning(
-                f"The gradients of {len(stale)} parameters have not been written by backward since the "
-                f"last step: {shown}. "
-                "Either backward was not called, or these parameters took no part in the loss. If that is "
-                "meant, "
-                f"pass ignore_stale_grad=True to leave them as they are."
+                f"The gradients of {len(stale)} parameters have not been written by backward since the last "
+                f"step: {shown}. Either backward was not called, or these parameters took no part in the "
+                "loss. If that is meant, pass ignore_stale_grad=True to leave them as they are."
             )
 
     def _update(self, ignore_stale_grad: bool) -> None:
@@ -281,8 +287,7 @@ class Trainer:
     # Files ----------------------------------------------------------------------
 
     def save_states(self, fname: str) -> None:
-        """Write the optimizer, its counts and its states (momenta, ...) to a file. Nothing in it is
-        executable."""
+        """Write the optimizer, its counts and its states (momenta, ...) to a file with nothing executable."""
         if not self._kv_initialized:
             self._init_kvstore()
         states = self._updaters[0] if self._updaters else Updater(self._optimizer)
@@ -309,6 +314,7 @@ class Trainer:
             updater.optimizer = self._updaters[0].optimizer
         self._optimizer = self._updaters[0].optimizer
         self._optimizer.param_dict = dict(enumerate(self._params))
+        self._spread_counts()
         self._check_states(fname)
 
     def _check_states(self, fname: str) -> None:
@@ -316,8 +322,7 @@ class Trainer:
         if unknown:
             raise ValueError(
                 f"File '{fname}' holds states of {len(self._updaters[0].states)} parameters, this Trainer "
-                "has "
-                f"{len(self._params)}. Load the states of the same network."
+                f"has {len(self._params)}. Load the states of the same network."
             )
 
     def __repr__(self) -> str:
@@ -331,7 +336,11 @@ class TrainerError(MXNetError, AssertionError):
 def _collect(params: Any) -> tuple[list[Parameter], list[str]]:
     """Parameters, each once, with their names in the network."""
     if isinstance(params, Mapping):
-        items = sorted(params.items(), key=lambda item: str(item[0]))
+        # At level 1 the keys are full names; the path in the network says more.
+        items = [
+            (getattr(one, "_structural_name", None) or key if key == getattr(one, "name", None) else key, one)
+            for key, one in sorted(params.items(), key=lambda item: str(item[0]))
+        ]
     elif isinstance(params, Iterable) and not isinstance(params, str):
         items = [(getattr(one, "_structural_name", None) or getattr(one, "name", ""), one) for one in params]
     else:

@@ -14,7 +14,17 @@ from typing import Any
 
 from ..base.errors import MXNetError
 
-__all__ = ["Dim", "dims_in", "evaluate", "reads_numbers", "relocated", "source_of", "sources_of"]
+__all__ = [
+    "Dim",
+    "described",
+    "dims_in",
+    "evaluate",
+    "numbers_known",
+    "reads_numbers",
+    "relocated",
+    "source_of",
+    "sources_of",
+]
 
 _SYMBOLS = {
     "add": ("+", operator.add),
@@ -159,13 +169,13 @@ class Dim:
         return round(self._known(), digits)
 
     def __floor__(self) -> int:
-        return math.floor(self._known())
+        return int(math.floor(self._known()))
 
     def __ceil__(self) -> int:
-        return math.ceil(self._known())
+        return int(math.ceil(self._known()))
 
     def __trunc__(self) -> int:
-        return math.trunc(self._known())
+        return int(self._known())
 
     def __format__(self, specification: str) -> str:
         return format(self.size, specification)
@@ -207,9 +217,17 @@ def sources_of(dims: Iterable[Any]) -> list[Any]:
 def reads_numbers(value: Any) -> bool:
     """Whether an attribute depends on a number among the arguments."""
     return any(
-        dim.function == "item" or any(reads_numbers(item) for item in dim.arguments)
-        for dim in dims_in(value)
+        dim.function == "item" or any(reads_numbers(item) for item in dim.arguments) for dim in dims_in(value)
     )
+
+
+def numbers_known(value: Any) -> Any:
+    """An attribute in which numbers among the arguments are those of this trace, with a guard on each."""
+    if isinstance(value, Dim):
+        return value._known() if reads_numbers(value) else value
+    if isinstance(value, (tuple, list)) and reads_numbers(value):
+        return type(value)(numbers_known(item) for item in value)
+    return value
 
 
 def relocated(value: Any, place: Callable[[Any], Any]) -> Any:
@@ -270,6 +288,11 @@ def evaluate(
     if isinstance(value, list):
         return [evaluate(item, shape_of, number_of) for item in value]
     return value
+
+
+def described(dim: Dim) -> str:
+    """A Dim in words: ``data.shape[0]``."""
+    return source_of(dim, lambda entry: entry.node.name).strip("()")
 
 
 def source_of(value: Any, name_of: Callable[[Any], str]) -> str:

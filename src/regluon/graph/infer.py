@@ -118,8 +118,8 @@ def _keeps_shape(definition: OpDef, attrs: tuple[tuple[str, Any], ...], count: i
 class GraphShapes:
     """Inference over the graph of ``entries``.
 
-    ``given`` maps variable nodes' ids to (shape or None, dtype or None). After `run`, ``specs`` holds the known
-    outputs, and ``shapes`` the partly known ones.
+    ``given`` maps variable nodes' ids to (shape or None, dtype or None). After `run`, `spec` gives the known
+    outputs, and ``shapes`` holds the partly known ones.
 
     Parameters
     ----------
@@ -130,8 +130,8 @@ class GraphShapes:
     training : bool
         The mode that operators are asked in.
     zero_is_unknown : bool
-        Whether 0 in a shape that is given, or among the attributes of an operator without inputs, stands for an
-        unknown size.
+        Whether 0 in a shape that is given, or among the attributes of an operator without inputs, stands
+        for an unknown size.
     assume_equal : bool
         Whether an unknown operand of a broadcasting operator has the other operand's shape.
     """
@@ -151,7 +151,6 @@ class GraphShapes:
         self.shapes: dict[tuple[int, int], Partial] = {}
         self.dtypes: dict[tuple[int, int], torch.dtype] = {}
         self.done: set[int] = set()
-        self.values: dict[int, list[Spec]] = {}
         for node in self.order:
             if node.op is None:
                 shape, dtype = given.get(id(node), (None, None))
@@ -276,8 +275,10 @@ class GraphShapes:
         attrs = attributes_key(node)
         if node.op is None or attrs is None or len(node.inputs) != 2:
             return False
-        outcome = _outcome(node.op, attrs, _specs([(7, 11), (1, 11)]))
-        return outcome is not None and outcome[0] == (7, 11)
+        # Both ways round: other operators only look at their first operand's shape.
+        orders = [(7, 11), (1, 11)], [(1, 11), (7, 11)]
+        outcomes = [_outcome(node.op, attrs, _specs(shapes)) for shapes in orders]
+        return all(outcome is not None and outcome[0] == (7, 11) for outcome in outcomes)
 
     def _guess(self, node: Node) -> bool:
         """Outputs of partly known inputs: what does not depend on the unknown sizes."""

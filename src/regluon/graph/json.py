@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.errors import MXNetError
 
-__all__ = ["GraphRecord", "NodeRecord", "parse", "portable", "render", "restored"]
+__all__ = ["GraphRecord", "NodeRecord", "parse", "portable", "render", "restored", "short"]
 
 WRITTEN_VERSION = 10901
 # The attribute that keeps an operator's own name where it is written under one that both generations have.
@@ -22,6 +23,11 @@ ORIGINAL_OPERATOR = "__regluon_op__"
 # Attributes that files before 1.0 write bare, and later ones between double underscores.
 _BARE = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "init", "shape", "dtype")
 _LONG = re.compile(r"(?<=\d)L\b")
+# What a list or object takes in memory at least, and how much memory reading a file may take.
+_CONTAINER_BYTES, _MEMORY_FACTOR, _MEMORY_FREE = 64, 4, 1 << 26
+# Shows what was received in an error text: never more than a line of it.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
 
 
 @dataclass
@@ -67,22 +73,45 @@ def parse(text: str | bytes, source: str = "symbol JSON") -> GraphRecord:
         If the text is no symbol JSON: it says where.
     """
     try:
-        loaded = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        _check_size(text, source)
+        return _graph(json.loads(text), source)
+    except ValueError as error:
         raise MXNetError(f"{source} is not JSON: {error}. Expected the text of Symbol.tojson") from error
-    return _graph(loaded, source)
+    except RecursionError as error:
+        raise MXNetError(
+            f"{source} is not JSON of a symbol: its values are nested too deeply. Expected the text of "
+            "Symbol.tojson"
+        ) from error
+
+
+def _check_size(text: str | bytes, source: str) -> None:
+    """Refuse a text that would take many times its size in memory: it consists of brackets."""
+    text = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    containers = text.count(b"[") + text.count(b"{")
+    if containers * _CONTAINER_BYTES > _MEMORY_FACTOR * len(text) + _MEMORY_FREE:
+        raise MXNetError(
+            f"{source} is not a symbol: it has {containers} lists and objects in {len(text)} bytes"
+        )
 
 
 def _graph(loaded: Any, source: str) -> GraphRecord:
     if not isinstance(loaded, dict) or not isinstance(loaded.get("nodes"), list) or "heads" not in loaded:
         raise MXNetError(
             f"{source} is not a symbol: expected an object with the keys nodes and heads, received "
-            f"{sorted(loaded) if isinstance(loaded, dict) else type(loaded).__name__}"
+            f"{_SHORT.repr(sorted(loaded)) if isinstance(loaded, dict) else type(loaded).__name__}"
         )
     nodes = [_node(item, index, source) for index, item in enumerate(loaded["nodes"])]
     heads = _entries(loaded["heads"], len(nodes), f"the heads of {source}")
     attributes: dict[str, int | str] = {}
-    for key, pair in (loaded.get("attrs") or {}).items():
+    graph_attributes = loaded.get("attrs") or {}
+    if not isinstance(graph_attributes, dict):
+        raise MXNetError(
+            f"{source} is malformed: expected its attrs to be an object, received "
+            f"{_SHORT.repr(graph_attributes)}"
+        )
+    if not heads:
+        raise MXNetError(f"{source} is malformed: it has no heads, so it computes nothing")
+    for key, pair in graph_attributes.items():
         value = pair[1] if isinstance(pair, list) and len(pair) == 2 else pair
         if isinstance(value, (int, str)):
             attributes[key] = value
@@ -97,13 +126,15 @@ def _node(item: Any, index: int, source: str) -> NodeRecord:
         or not isinstance(item.get("name"), str)
     ):
         raise MXNetError(
-            f"{where} is malformed: expected an object with op and name, received {str(item)[:80]}"
+            f"{where} is malformed: expected an object with op and name, received {_SHORT.repr(item)}"
         )
     attributes: dict[str, str] = {}
     for key in ("param", "attr", "attrs"):
         part = item.get(key) or {}
         if not isinstance(part, dict):
-            raise MXNetError(f"{where} is malformed: expected its {key} to be an object, received {part!r}")
+            raise MXNetError(
+                f"{where} is malformed: expected its {key} to be an object, received {_SHORT.repr(part)}"
+            )
         attributes.update({str(name): _text(value) for name, value in part.items()})
     # On operators, shape, dtype and init are parameters.
     bare = _BARE if item["op"] == "null" else _BARE[:5]
@@ -113,9 +144,17 @@ def _node(item: Any, index: int, source: str) -> NodeRecord:
     if "__shape__" in attributes:
         attributes["__shape__"] = _shape(attributes["__shape__"])
     inputs = _entries(item.get("inputs") or [], index, f"the inputs of {where}")
-    return NodeRecord(
-        item["op"], item["name"], attributes, inputs, subgraphs=list(item.get("subgraphs") or [])
-    )
+    subgraphs = item.get("subgraphs") or []
+    if not isinstance(subgraphs, list):
+        raise MXNetError(
+            f"{where} is malformed: expected its subgraphs to be a list, received {_SHORT.repr(subgraphs)}"
+        )
+    return NodeRecord(item["op"], item["name"], attributes, inputs, subgraphs=list(subgraphs))
+
+
+def short(name: str) -> str:
+    """A name in an error text."""
+    return name if len(name) <= 80 else f"{name[:80]}..."
 
 
 def _text(value: Any) -> str:
@@ -130,12 +169,12 @@ def _shape(text: str) -> str:
 
 def _entries(items: Any, limit: int, what: str) -> list[tuple[int, int]]:
     if not isinstance(items, list):
-        raise MXNetError(f"{what} are malformed: expected a list, received {str(items)[:80]}")
+        raise MXNetError(f"{what} are malformed: expected a list, received {_SHORT.repr(items)}")
     entries = []
     for item in items:
         node, output = (item[0], item[1]) if isinstance(item, list) and len(item) in (2, 3) else (None, None)
         if type(node) is not int or type(output) is not int or node < 0 or output < 0:
-            raise MXNetError(f"{what} are malformed: expected [node, output], received {str(item)[:80]}")
+            raise MXNetError(f"{what} are malformed: expected [node, output], received {_SHORT.repr(item)}")
         if node >= limit:
             raise MXNetError(f"{what} name node {node}, which does not come before it")
         entries.append((node, output))
@@ -256,6 +295,6 @@ def restored(node: NodeRecord) -> NodeRecord:
         attributes = {**kept, **{str(key): str(value) for key, value in own.items()}}
     except (ValueError, TypeError, AttributeError) as error:
         raise MXNetError(
-            f"node {node.name!r}: its {ORIGINAL_OPERATOR} is malformed: {written[:80]}"
+            f"node {short(node.name)!r}: its {ORIGINAL_OPERATOR} is malformed: {short(written)}"
         ) from error
     return NodeRecord(str(operator), node.name, attributes, node.inputs, node.outputs, node.subgraphs)

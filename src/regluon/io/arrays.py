@@ -114,10 +114,11 @@ class NDArrayIter(DataIter):
         self.last_batch_handle = last_batch_handle
         self.layout = layout
         self.idx = numpy.arange(self.num_data)
+        self._order = self.idx.copy()
         self.cursor = -self.batch_size
         self._ended = False
         # Rows that the last epoch left over, in the order that they had then.
-        self._left_over = self.idx[:0]
+        self._left_over = self._order[:0]
         if shuffle:
             self._shuffle_data()
 
@@ -134,7 +135,9 @@ class NDArrayIter(DataIter):
         return count
 
     def _shuffle_data(self) -> None:
+        # Shuffled numbers are applied to the order before: a seed gives the order that it gives in 1.x.
         numpy.random.shuffle(self.idx)
+        self._order = self._order[self.idx]
 
     def _descriptions(self, named: list[tuple[str, NDArray]]) -> list[DataDesc]:
         return [
@@ -158,13 +161,14 @@ class NDArrayIter(DataIter):
             self._shuffle_data()
         self.cursor = -self.batch_size
         self._ended = False
-        self._left_over = self.idx[:0]
+        self._left_over = self._order[:0]
 
     def reset(self) -> None:
         """Go back to the first batch, which begins with the left-over rows if they are to roll over."""
         rolls = self.last_batch_handle == "roll_over" and self._ended
-        waiting = numpy.concatenate([self._left_over, self.idx]) if self.cursor < 0 else self.idx[self.cursor :]
-        left_over = waiting.copy() if rolls else self.idx[:0]
+        # A cursor below 0 stands before rows that had been left over already.
+        waiting = self._left_over if self.cursor < 0 else self._order[:0]
+        left_over = numpy.concatenate([waiting, self._order[max(self.cursor, 0) :]]) if rolls else waiting[:0]
         self.hard_reset()
         self._left_over = left_over
         self.cursor -= left_over.size
@@ -179,7 +183,7 @@ class NDArrayIter(DataIter):
 
     def _rows(self) -> numpy.ndarray:
         places = numpy.arange(self.cursor, self.cursor + self.batch_size)
-        rows = self.idx[places % self.num_data]
+        rows = self._order[places % self.num_data]
         if self.cursor < 0:
             rows[: self._left_over.size] = self._left_over
         return rows

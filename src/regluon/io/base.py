@@ -109,8 +109,8 @@ class DataBatch:
         self.provide_label = provide_label
 
     def __str__(self) -> str:
-        labels = None if self.label is None else [array.shape for array in self.label]
-        data = None if self.data is None else [array.shape for array in self.data]
+        labels = [array.shape for array in self.label] if self.label else None
+        data = [array.shape for array in self.data] if self.data else None
         return f"{type(self).__name__}: data shapes: {data} label shapes: {labels}"
 
 

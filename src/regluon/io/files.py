@@ -189,7 +189,8 @@ class CSVIter(MXDataIter):
                 raise MXNetError(f"CSVIter cannot read {path}: {error}") from error
             if table.shape[1] != wanted:
                 raise MXNetError(
-                    f"CSVIter: the rows of {path} have {table.shape[1]} values; the shape {shape} needs {wanted}"
+                    f"CSVIter: the rows of {path} have {table.shape[1]} values; the shape {shape} needs "
+                    f"{wanted}"
                 )
             tables.append(table.astype(kind))
         return numpy.concatenate(tables).reshape(-1, *shape)
@@ -238,7 +239,7 @@ class LibSVMIter(MXDataIter):
     ) -> None:
         del prefetch_buffer, ctx
         if not round_batch:
-            raise ValueError("LibSVMIter expected round_batch=True; take CSVIter or NDArrayIter to pad instead")
+            raise ValueError("LibSVMIter expected round_batch=True; CSVIter and NDArrayIter can pad")
         data, label = self._read(data_libsvm, _shape(data_shape))
         sparse_label = _given(label_libsvm)
         if sparse_label:
@@ -348,7 +349,9 @@ class MNISTIter(MXDataIter):
             raise TypeError(f"MNISTIter got unexpected keyword arguments: {', '.join(input_shape)}")
         images, labels = _read_idx(image, 3), _read_idx(label, 1)
         if len(images) != len(labels):
-            raise MXNetError(f"MNISTIter expected as many labels as images, got {len(labels)} and {len(images)}")
+            raise MXNetError(
+                f"MNISTIter expected as many labels as images, got {len(labels)} and {len(images)}"
+            )
         part = _part(len(images), int(num_parts), int(part_index))
         images, labels = images[part], labels[part]
         if shuffle:
@@ -385,7 +388,9 @@ def _read_idx(place: Any, axes: int) -> numpy.ndarray:
     magic = 0x0800 + axes
     found = int.from_bytes(content[:4], "big")
     if len(content) < 4 + 4 * axes or found != magic:
-        raise MXNetError(f"MNISTIter: {path} begins with {found}; an IDX file of {axes} axes begins with {magic}")
+        raise MXNetError(
+            f"MNISTIter: {path} begins with {found}; an IDX file of {axes} axes begins with {magic}"
+        )
     sizes = tuple(int.from_bytes(content[4 + 4 * axis : 8 + 4 * axis], "big") for axis in range(axes))
     body = numpy.frombuffer(content, numpy.uint8, offset=4 + 4 * axes)
     wanted = 1

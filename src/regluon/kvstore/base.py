@@ -11,8 +11,7 @@ class KVStoreBase:
     """What a :class:`~regluon.gluon.Trainer` needs of a store: broadcast first values, sum gradients.
 
     Register a class of your own with ``@mx.kv.KVStoreBase.register``; its lower-case name is then a
-    ``kvstore=``
-    argument.
+    ``kvstore=`` argument.
     """
 
     OPTIMIZER = "optimizer"
@@ -23,8 +22,7 @@ class KVStoreBase:
         raise NotImplementedError(f"{type(self).__name__} must define broadcast(key, value, out, priority).")
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """Sum ``value`` over devices and workers and write the sum to ``out`` (to ``value`` itself without
-        it)."""
+        """Sum ``value`` over devices and workers, into ``out`` or, without it, into ``value`` itself."""
         raise NotImplementedError(f"{type(self).__name__} must define pushpull(key, value, out, priority).")
 
     def set_optimizer(self, optimizer: Any) -> None:

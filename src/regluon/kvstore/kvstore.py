@@ -81,8 +81,7 @@ class KVStore(KVStoreBase):
                 self._values[one] = arrays[0].copy()
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
-        """Sum the arrays of a key; the sum replaces the value, or goes through the updater if there is
-        one."""
+        """Sum the arrays of a key; the sum replaces the value, or goes through the updater, if any."""
         with self._lock:
             for one, arrays in self._pairs(key, value):
                 stored = self._stored(one)
@@ -105,8 +104,7 @@ class KVStore(KVStoreBase):
                     output[:] = stored
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """Push, then pull. Without an updater, keys need no init: the sum goes to ``out`` (or to
-        ``value``)."""
+        """Push, then pull. Without an updater, keys need no init: the sum goes to ``out`` or ``value``."""
         with self._lock:
             targets = self._pairs(key, value if out is None else out)
             for (one, arrays), (_, outputs) in zip(self._pairs(key, value), targets, strict=True):

@@ -20,7 +20,11 @@ from ..model import BatchEndParam, pack_params, unpack_params
 from ..ndarray import array as nd_array
 from ..ndarray import concat
 
-__all__ = ["BaseModule", "ModuleStateError", "as_list"]
+__all__ = ["DEFAULT_INITIALIZER", "BaseModule", "ModuleStateError", "as_list"]
+
+
+#: Fills parameters that are not given.
+DEFAULT_INITIALIZER = Uniform(0.01)
 
 
 class ModuleStateError(MXNetError, AssertionError):
@@ -215,7 +219,7 @@ class BaseModule:
         optimizer_params: Any = (("learning_rate", 0.01),),
         eval_end_callback: Any = None,
         eval_batch_end_callback: Any = None,
-        initializer: Any = Uniform(0.01),
+        initializer: Any = DEFAULT_INITIALIZER,
         arg_params: Any = None,
         aux_params: Any = None,
         allow_missing: bool = False,
@@ -263,21 +267,22 @@ class BaseModule:
         )
         if monitor is not None:
             self.install_monitor(monitor)
-        self.init_params(
-            initializer=initializer,
-            arg_params=arg_params,
-            aux_params=aux_params,
-            allow_missing=allow_missing,
-            force_init=force_init,
-        )
+        if force_init or not self.params_initialized or arg_params or aux_params:
+            self.init_params(
+                initializer=initializer,
+                arg_params=arg_params,
+                aux_params=aux_params,
+                allow_missing=allow_missing,
+                force_init=force_init,
+            )
         self.init_optimizer(kvstore=kvstore, optimizer=optimizer, optimizer_params=optimizer_params)
         eval_metric = metrics.create(eval_metric)
         validation_metric = eval_metric if validation_metric is None else validation_metric
         for epoch in range(begin_epoch, num_epoch):
-            began = time.time()
+            tic = time.time()
             for name, value in self._train_epoch(dict(locals())):
                 self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)
-            self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - began)
+            self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - tic)
             # Copies on several devices become one again.
             parameters = self.get_params()
             self.set_params(*parameters)
@@ -435,7 +440,7 @@ class BaseModule:
 
     def init_params(
         self,
-        initializer: Any = Uniform(0.01),
+        initializer: Any = DEFAULT_INITIALIZER,
         arg_params: Any = None,
         aux_params: Any = None,
         allow_missing: bool = False,

@@ -124,7 +124,7 @@ class DataParallelExecutorGroup:
         arguments = set(symbol.list_arguments())
         self._taken = arguments | set(self.aux_names)
         shared_names = [name for name in self.param_names if shared is None or name in shared.param_names]
-        self.execs = [
+        self.execs: list[Any] = [
             self._bind(place, requests, shared_names, None if shared is None else shared.execs[place])
             for place in range(len(self.contexts))
         ]
@@ -183,7 +183,7 @@ class DataParallelExecutorGroup:
         axis = DataDesc.get_batch_axis(given.layout)
         if len(self.contexts) == 1 or axis < 0 or array.ndim <= axis:
             return array
-        return array[(*[slice(None)] * axis, self.slices[place])]
+        return array[(slice(None),) * axis + (self.slices[place],)]
 
     def _load(self, described: Sequence[DataDesc], arrays: Sequence[Any]) -> None:
         for given, array in zip(described, arrays, strict=False):

@@ -10,14 +10,12 @@ from typing import Any
 from .. import model
 from .. import optimizer as opt
 from ..base.device import cpu
-from ..initializer import InitDesc, Uniform
+from ..initializer import InitDesc
 from ..io import DataDesc
-from ..ndarray import zeros
-from ..symbol import load as load_symbol
-from .base_module import BaseModule, ModuleStateError, as_list
+from .base_module import DEFAULT_INITIALIZER, BaseModule, ModuleStateError, as_list
 from .executor_group import DataParallelExecutorGroup, describe, request_gradients
 from .parameters import HostParameters
-from .updating import Updating
+from .updating import Updating, make_store
 
 __all__ = ["Module"]
 
@@ -197,7 +195,7 @@ class Module(BaseModule):
 
     def get_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arguments and auxiliary states, the mean of several devices' copies."""
-        if not self.params_initialized or self._exec_group is None and self._host.arg_params is None:
+        if not self.params_initialized or (self._exec_group is None and self._host.arg_params is None):
             self._require("get_params", params=True)
         if self._exec_group is not None:
             self._host.read(self._exec_group)
@@ -205,7 +203,7 @@ class Module(BaseModule):
 
     def init_params(
         self,
-        initializer: Any = Uniform(0.01),
+        initializer: Any = DEFAULT_INITIALIZER,
         arg_params: Mapping[str, Any] | None = None,
         aux_params: Mapping[str, Any] | None = None,
         allow_missing: bool = False,
@@ -257,7 +255,8 @@ class Module(BaseModule):
                 elif given is not None and not allow_missing:
                     raise RuntimeError(
                         f"{name} is not presented: the given parameters have "
-                        f"{', '.join(given) or 'no names'}. Pass allow_missing=True to keep or initialize the rest"
+                        f"{', '.join(given) or 'no names'}. Pass allow_missing=True to keep or initialize "
+                        "the rest"
                     )
                 elif initializer is not None:
                     initializer(InitDesc(name, attributes.get(name)), array)
@@ -270,7 +269,8 @@ class Module(BaseModule):
             return
         if tuple(value.shape) != tuple(array.shape):
             raise ValueError(
-                f"the parameter {name} has shape {tuple(array.shape)}; the given value has {tuple(value.shape)}"
+                f"the parameter {name} has shape {tuple(array.shape)}; the given value has "
+                f"{tuple(value.shape)}"
             )
         array[:] = value
 
@@ -315,8 +315,8 @@ class Module(BaseModule):
         extra = [name for name in [*(arg_params or ()), *(aux_params or ())] if name not in known]
         if extra and not allow_extra:
             raise ValueError(
-                f'Find name "{extra[0]}" that is not in the arguments of the symbol; pass allow_extra=True to '
-                "leave such values out"
+                f'Find name "{extra[0]}" that is not in the arguments of the symbol; pass allow_extra=True '
+                "to leave such values out"
             )
         self.init_params(None, arg_params or {}, aux_params or {}, True, True)
 
@@ -409,9 +409,7 @@ class Module(BaseModule):
 
     def _group(self, data: list[DataDesc], labels: list[DataDesc]) -> DataParallelExecutorGroup:
         """The executors for these shapes, from before if there are some."""
-        key = tuple((given.name, tuple(given.shape), str(given.dtype), given.layout) for given in data), tuple(
-            (given.name, tuple(given.shape), str(given.dtype), given.layout) for given in labels
-        )
+        key = (len(data), *((given, str(given.dtype), given.layout) for given in [*data, *labels]))
         group = self._groups.pop(key, None)
         if group is None:
             requests = request_gradients(
@@ -477,8 +475,9 @@ class Module(BaseModule):
         if self.optimizer_initialized and not force_init:
             self.logger.warning("optimizer already initialized, ignoring...")
             return
-        group = self._exec_group
-        rescale = 1.0 / max(group.batch_size, 1)
+        group, store = self._exec_group, make_store(kvstore)
+        workers = 1 if store is None else store.num_workers
+        rescale = 1.0 / (max(group.batch_size, 1) * workers)
         if isinstance(optimizer, str):
             settings = dict(optimizer_params)
             settings.setdefault("rescale_grad", rescale)
@@ -497,7 +496,7 @@ class Module(BaseModule):
                 )
             if not optimizer.idx2name:
                 optimizer.idx2name = dict(enumerate(self._param_names))
-        self._updating = Updating(optimizer, kvstore, self._param_names, group)
+        self._updating = Updating(optimizer, store, self._param_names, group)
         self.optimizer_initialized = True
         if self._preload_opt_states is not None:
             self.load_optimizer_states(self._preload_opt_states)
@@ -562,12 +561,13 @@ class Module(BaseModule):
         else:
             if len(data) != len(group.data_shapes):
                 raise ValueError(
-                    f"the module has the inputs {', '.join(group.data_names)}; the batch has {len(data)} array(s)"
+                    f"the module has the inputs {', '.join(group.data_names)}; the batch has {len(data)} "
+                    "array(s)"
                 )
             shapes = _like(group.data_shapes, data)
-        if not _differ(shapes, group.data_shapes) and (
-            not label or not group.label_shapes or not _differ(_like(group.label_shapes, label), group.label_shapes)
-        ):
+        # Labels that the module was not bound for are not used; those that are missing stay as they are.
+        seen = _like(group.label_shapes, label) if label else group.label_shapes
+        if not _differ(shapes, group.data_shapes) and not _differ(seen, group.label_shapes):
             return
         given = getattr(batch, "provide_label", None)
         if given:

@@ -15,8 +15,7 @@ __all__ = ["NDArray", "cast_storage", "load", "load_frombuffer", "save", "waital
 
 
 def save(fname, data, format=None):  # type: ignore[no-untyped-def]
-    """Write an array, a list or a dict of arrays to a ``.params`` file (or ``.npz`` with
-    ``format="npz"``)."""
+    """Write an array, a list or a dict of arrays to a ``.params`` file (``.npz`` with ``format="npz"``)."""
     from .. import serial
 
     serial.nd_save(fname, data, format)
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
 
 _namespaces.fill_namespace(sys.modules[__name__], "nd")
-methods.install()
+methods.install(sys.modules[__name__])
 
 
 def _link() -> None:

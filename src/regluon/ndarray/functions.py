@@ -30,12 +30,16 @@ __all__ = [
     "from_dlpack",
     "from_numpy",
     "full",
+    "histogram",
     "imdecode",
     "linspace",
     "moveaxis",
     "onehot_encode",
     "ones",
     "split_v2",
+    "to_dlpack_for_read",
+    "to_dlpack_for_write",
+    "true_divide",
     "zeros",
 ]
 
@@ -283,6 +287,47 @@ def from_numpy(ndarray: Any, zero_copy: bool = True, array_cls: Any = None) -> A
 def from_dlpack(dlpack: Any) -> Any:
     """An array that shares memory with a DLPack capsule or with an object that has ``__dlpack__``."""
     return kinds.nd._wrap(mark_shared(torch.from_dlpack(dlpack)))
+
+
+def to_dlpack_for_read(data: Any) -> Any:
+    """A DLPack capsule that shares memory with an array."""
+    return data.to_dlpack_for_read()
+
+
+to_dlpack_for_write = to_dlpack_for_read
+
+
+def true_divide(lhs: Any, rhs: Any) -> Any:
+    """``lhs / rhs`` of arrays or of an array and a number, broadcast; integers stay integers."""
+    return lhs / rhs
+
+
+def histogram(a: Any, bins: Any = 10, range: tuple[float, float] | None = None) -> list[Any]:
+    """``[counts, edges]``: how many elements lie in each bin, as int64, and the edges of the bins.
+
+    ``bins`` is the number of bins of one width over ``range`` (low, high), or an array with their edges.
+    Without a range they go from the smallest to the largest element, which needs values: not inside a
+    recorded graph.
+
+    Raises
+    ------
+    ValueError
+        If ``bins`` is neither an integer nor an array.
+    MXNetError
+        For fewer than one bin, a range that is empty, or an empty array without a range.
+    """
+    if isinstance(bins, kinds.nd | kinds.symbol):
+        return list(_apply("_histogram", [a, bins]))
+    if not hasattr(bins, "__index__"):
+        raise ValueError(f"histogram: bins is an integer or an array of edges; received {bins!r}")
+    if range is None:
+        if isinstance(a, kinds.symbol):
+            raise ValueError("histogram: the range of a Symbol is not known; give range=(low, high)")
+        if not a.size:
+            raise MXNetError("histogram: an empty array has no range; give range=(low, high)")
+        low, high = a.min().item(), a.max().item()
+        range = (low, high) if low < high else (low - 0.5, high + 0.5)
+    return list(_apply("_histogram", [a], bin_cnt=int(bins), range=tuple(range)))
 
 
 def imdecode(

@@ -5,4 +5,6 @@ from __future__ import annotations
 from ..runtime.handles import kinds
 from ..runtime.samplers import legacy_samplers
 
-globals().update(legacy_samplers(lambda: kinds.nd))
+_made = legacy_samplers(lambda: kinds.nd)
+globals().update(_made)
+__all__ = list(_made)

@@ -75,7 +75,7 @@ def empty(stype: str, shape: Any, ctx: Any = None, dtype: Any = None) -> Any:
 
 
 def cast_storage(data: Any, stype: str, **kwargs: Any) -> Any:
-    """An array in the storage type ``"default"``, ``"csr"`` or ``"row_sparse"``; of a Symbol, the operator."""
+    """An array in the storage type ``"default"``, ``"csr"`` or ``"row_sparse"``; of a Symbol, the node."""
     if isinstance(data, NDArray) and data._s is None:
         return _cast(data, stype)
     return _invoke(_get("cast_storage"), (data,), {"stype": stype}, **kwargs)
@@ -83,6 +83,10 @@ def cast_storage(data: Any, stype: str, **kwargs: Any) -> Any:
 
 def _is_scipy(value: Any) -> bool:
     return hasattr(value, "tocsr") and hasattr(value, "shape")
+
+
+def _unexpected(array: Any) -> ValueError:
+    return ValueError(f"Unexpected input type: {type(array).__name__}; use tostype('default') in between")
 
 
 def _sized(made: Any, shape: Any) -> Any:
@@ -97,8 +101,8 @@ def csr_matrix(arg1: Any, shape: Any = None, ctx: Any = None, dtype: Any = None)
     Parameters
     ----------
     arg1 : tuple, matrix or array
-        ``(data, indices, indptr)``; or ``(data, (rows, columns))``, where numbers at one place are added; or a
-        shape ``(rows, columns)`` for zeros; or a CSRNDArray, SciPy matrix or dense values to convert.
+        ``(data, indices, indptr)``; or ``(data, (rows, columns))``, where numbers at one place are added; or
+        a shape ``(rows, columns)`` for zeros; or a CSRNDArray, SciPy matrix or dense values to convert.
     shape : tuple of int, optional
         Shape of the matrix; by default the smallest one that holds the indices.
     ctx : Context, optional
@@ -116,7 +120,7 @@ def csr_matrix(arg1: Any, shape: Any = None, ctx: Any = None, dtype: Any = None)
         return _csr_of_tuple(arg1, shape, context, dtype)
     if isinstance(arg1, BaseSparseNDArray):
         if not isinstance(arg1, CSRNDArray):
-            raise ValueError(f"Unexpected input type: {type(arg1).__name__}; use tostype('default') in between")
+            raise _unexpected(arg1)
         return _sized(arg1.astype(arg1.dtype if dtype is None else dtype).copyto(context), shape)
     if _is_scipy(arg1):
         matrix = arg1.tocsr()
@@ -193,7 +197,7 @@ def row_sparse_array(arg1: Any, shape: Any = None, ctx: Any = None, dtype: Any =
         return RowSparseNDArray._made(values, (rows,), shape, context)
     if isinstance(arg1, BaseSparseNDArray):
         if not isinstance(arg1, RowSparseNDArray):
-            raise ValueError(f"Unexpected input type: {type(arg1).__name__}; use tostype('default') in between")
+            raise _unexpected(arg1)
         return _sized(arg1.astype(arg1.dtype if dtype is None else dtype).copyto(context), shape)
     return _sized(RowSparseNDArray._wrap(as_tensor(arg1, dtype, context), context), shape)
 

@@ -23,6 +23,7 @@ __all__ = [
     "empty",
     "empty_like",
     "eye",
+    "from_dlpack",
     "full",
     "full_like",
     "hamming",
@@ -113,6 +114,11 @@ def asarray(
 def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
     """Return ``a`` as an array; all arrays are row-major here."""
     return asarray(a, dtype)
+
+
+def from_dlpack(x: Any) -> Any:
+    """An array that shares memory with a DLPack capsule or with an object that has ``__dlpack__``."""
+    return kinds.np._wrap(torch.from_dlpack(x))
 
 
 def zeros(shape: Any, dtype: Any = None, order: str = "C", device: Any = None, ctx: Any = None) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 from ..base import dtypes
 from ..random import seed
 from ..runtime.handles import kinds
+from ..runtime.samplers import bernoulli_values, dtype_of
 from .tools import apply, as_array, float_dtype, is_value, sizes, where_to
 
 __all__ = [
@@ -321,12 +322,11 @@ def bernoulli(
     ctx: Any = None,
 ) -> Any:
     """0 and 1, 1 with probability ``prob`` or that of ``logit``: numbers or arrays."""
-    from ..runtime.samplers import legacy_samplers
-
     if size is None and out is not None:
         size = out.shape
     kind = dtype if dtype is not None or out is not None else float_dtype(None)
     prob = None if prob is None else _number_or_array("prob", prob)
     logit = None if logit is None else _number_or_array("logit", logit)
     place = device if device is not None else ctx
-    return legacy_samplers(lambda: kinds.np)["bernoulli"](prob, logit, size, kind, place, out)
+    given = dtype_of(kind, out)
+    return bernoulli_values(prob, logit, size, given, place, out, kinds.np, {})

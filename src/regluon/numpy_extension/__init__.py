@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..array import waitall
 from ..base.device import cpu, cpu_pinned, current_device, gpu, gpu_memory_info, num_gpus
+from ..numpy.creation import from_dlpack
 from ..runtime import namespaces as _namespaces
+from ..runtime.handles import kinds
 from ..util import (
+    get_cuda_compute_capability,
     is_np_array,
     is_np_default_dtype,
     is_np_shape,
     reset_np,
     set_np,
+    set_np_default_dtype,
     use_np,
     use_np_array,
     use_np_shape,
@@ -22,7 +26,11 @@ from ..util import (
 __all__ = [
     "cpu",
     "cpu_pinned",
+    "current_context",
     "current_device",
+    "from_dlpack",
+    "from_numpy",
+    "get_cuda_compute_capability",
     "gpu",
     "gpu_memory_info",
     "is_np_array",
@@ -35,12 +43,33 @@ __all__ = [
     "savez",
     "seed",
     "set_np",
+    "set_np_default_dtype",
+    "to_dlpack_for_read",
+    "to_dlpack_for_write",
     "use_np",
     "use_np_array",
     "use_np_shape",
     "waitall",
 ]
 current_context = current_device
+
+
+def from_numpy(ndarray: Any, zero_copy: bool = True) -> Any:
+    """An array of the values of a NumPy array; with ``zero_copy`` both share memory.
+
+    Raises ValueError when memory is to be shared and the NumPy array is not C-contiguous.
+    """
+    from ..ndarray.functions import from_numpy as nd_from_numpy
+
+    return nd_from_numpy(ndarray, zero_copy, kinds.np)
+
+
+def to_dlpack_for_read(data: Any) -> Any:
+    """A DLPack capsule that shares memory with an array."""
+    return data.to_dlpack_for_read()
+
+
+to_dlpack_for_write = to_dlpack_for_read
 
 
 def seed(seed: int, device: object = "all", ctx: object = None) -> None:
@@ -80,3 +109,5 @@ if TYPE_CHECKING:
 
 
 _namespaces.fill_namespace(sys.modules[__name__], "npx")
+_namespaces.publish(sys.modules[__name__], ["random"])
+_namespaces.publish(random)

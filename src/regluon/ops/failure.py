@@ -23,6 +23,7 @@ _TYPE_PROBLEM = re.compile(
     r"not implemented for '|[Ee]xpected (a floating|both inputs|tensor)|floating[- ]point|finfo|iinfo|Boolean"
     r"|bool tensor|could not infer output dtype|expected (m1|scalar type|input)|same dtype|dtype"
 )
+_SUBJECT = re.compile(r"[\w.]+: ")
 # Left as they are: nothing about the call is wrong.
 _PASSED_ON = (RecursionError, MemoryError, torch.OutOfMemoryError)
 
@@ -41,8 +42,13 @@ def describe_inputs(definition: Any, tensors: Sequence[Any]) -> str:
     return ", ".join(shown) or "no inputs"
 
 
+def _named(name: str, text: str) -> bool:
+    """Whether a message says whose it is: ``resize: ...``, or a word of the operator's name in it."""
+    return _SUBJECT.match(text) is not None or any(w in text for w in name.split("_") if len(w) > 2)
+
+
 def translated(definition: Any, error: Exception, tensors: Sequence[Any] = ()) -> Exception:
-    """The error of an operator as an MXNetError that names it; an MXNetError is given back as it is.
+    """The error of an operator as an MXNetError that names it; itself, if it is one that does.
 
     Parameters
     ----------
@@ -53,6 +59,8 @@ def translated(definition: Any, error: Exception, tensors: Sequence[Any] = ()) -
     tensors : sequence
         Its inputs: anything with ``shape`` and ``dtype``, or None.
     """
+    if type(error) is MXNetError and not _named(definition.name, str(error)):
+        return MXNetError(f"{definition.name}: {error}")
     if isinstance(error, (MXNetError, *_PASSED_ON)):
         return error
     received = describe_inputs(definition, tensors)

@@ -166,18 +166,24 @@ class Parameter:
         except (ValueError, TypeError, SyntaxError, KeyError, OverflowError) as error:
             raise MXNetError(
                 f"operator {operator}: the attribute {self.name} expects {self.describe()}; received "
-                f"{value!r}"
+                f"{_shown(value)}"
             ) from error
         if self.choices is not None and result not in self.choices:
             raise MXNetError(
                 f"operator {operator}: the attribute {self.name} expects {self.describe()}; received "
-                f"{value!r}"
+                f"{_shown(value)}"
             )
         return result
 
     def write(self, value: Any) -> str:
         """MXNet's string for a typed value."""
         return "None" if value is None else self.writer(value)
+
+
+def _shown(value: Any) -> str:
+    """A value in an error text: at most a few lines."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _symbolic(item: Any) -> bool:

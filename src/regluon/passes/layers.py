@@ -15,7 +15,7 @@ from ..ops.registry import get
 from .cleanup import is_float
 from .rewrite import Settings, has_dims, make, rewrite, shape_of
 
-__all__ = ["fold_batch_norm", "use_common_forms"]
+__all__ = ["activation_of", "fold_batch_norm", "is_addition", "use_common_forms"]
 
 _ADDITIONS = frozenset({"broadcast_add", "elemwise_add", "_npi_add"})
 _PLAIN = {
@@ -42,24 +42,29 @@ def use_common_forms(entries: Sequence[Entry], settings: Settings) -> list[Entry
             return _dense(node, inputs)
         if name in _BATCH_NORMS:
             return _batch_norm(node, inputs, settings)
-        activation = _activation(node)
+        activation = activation_of(node)
         if activation is not None and is_float(inputs[0]):
             kind, scalars = activation
             return [make(UNARY, node, inputs[:1], {"kind": kind, "scalars": scalars})]
-        if name in _ADDITIONS and _same(inputs):
+        if is_addition(node, inputs):
             return [make(ADD, node, inputs)]
         return None
 
     return rewrite(entries, replace)
 
 
-def _same(inputs: Sequence[Entry]) -> bool:
+def is_addition(node: Node, inputs: Sequence[Entry]) -> bool:
+    """Whether a node adds two floating values of one shape and type."""
+    if node.op is None or node.op.name not in _ADDITIONS:
+        return False
     first, second = inputs[0].spec, inputs[1].spec
     return first is not None and first == second and is_float(inputs[0])
 
 
-def _activation(node: Node) -> tuple[str, tuple[float, ...]] | None:
-    assert node.op is not None
+def activation_of(node: Node) -> tuple[str, tuple[float, ...]] | None:
+    """The activation that a node computes, with its numbers, where it is one that fusion knows."""
+    if node.op is None:
+        return None
     name, attrs = node.op.name, node.full_attrs
     if name == "Activation":
         kind = attrs["act_type"]

@@ -153,6 +153,8 @@ def mark(array: Any, gradient: Any, request: str) -> None:
         leaf.requires_grad_()
     leaf._regluon_array = weakref.ref(array)
     array._g = leaf
+    if recorded is None:
+        array._step = None
     array._grad = gradient
     array._request = request
     array._fresh_grad = False
@@ -225,12 +227,16 @@ def _release(heads: Any, walk: _Walk) -> None:
         function.function = function.inputs = None
     for head in heads if isinstance(heads, (list, tuple)) else [heads]:
         if head._grad is None:
-            head._g = None
+            head._g = head._step = None
             head._spent = True
 
 
 def _head_tensors(heads: Any, head_grads: Any, recorded: bool) -> tuple[list[Tensor], list[Tensor]]:
-    """The handles of the heads and their gradients; ``recorded`` keeps the graph of the latter."""
+    """The handles of the heads, and numbers with the same gradients: each head times its head gradient.
+
+    torch's own way for given gradients costs half a second at its first use, for an import of sympy.
+    ``recorded`` keeps the graph of the head gradients.
+    """
     heads = list(heads) if isinstance(heads, (list, tuple)) else [heads]
     if head_grads is None:
         head_grads = [None] * len(heads)
@@ -242,16 +248,18 @@ def _head_tensors(heads: Any, head_grads: Any, recorded: bool) -> tuple[list[Ten
         raise MXNetError(
             f"expected one head gradient for each of {len(heads)} heads; received {len(head_grads)}"
         )
-    tensors, gradients = [], []
+    handles, numbers = [], []
     for head, gradient in zip(heads, head_grads, strict=True):
         if not isinstance(head, kinds.nd):
             raise TypeError(f"a head to differentiate must be an array; received {type(head).__name__}")
         handle = head._g
         if handle is None:
             raise MXNetError(_USED_UP if getattr(head, "_spent", False) else _NOT_IN_GRAPH)
-        tensors.append(handle)
-        gradients.append(torch.ones_like(handle) if gradient is None else _given(gradient, handle, recorded))
-    return tensors, gradients
+        handles.append(handle)
+        if gradient is not None:
+            handle = handle * _given(gradient, handle, recorded)
+        numbers.append(handle if handle.numel() == 1 else handle.sum())
+    return handles, numbers
 
 
 def _given(gradient: Any, head: Tensor, recorded: bool) -> Tensor:
@@ -319,16 +327,14 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
         If a head is not in a recorded graph, the graph was used up by an earlier backward, a head gradient
         has another shape than its head, or an array that is needed was changed in place.
     """
-    tensors, gradients = _head_tensors(heads, head_grads, state.recording)
-    walk = _Walk(tensors)
+    handles, numbers = _head_tensors(heads, head_grads, state.recording)
+    walk = _Walk(handles)
     leaves = walk.leaves
     if not leaves:
         raise MXNetError(_NOTHING_MARKED)
     with _Scope(False, train_mode):
         try:
-            results = torch.autograd.grad(
-                tensors, leaves, gradients, retain_graph=retain_graph, allow_unused=True
-            )
+            results = torch.autograd.grad(numbers, leaves, retain_graph=retain_graph, allow_unused=True)
         except RuntimeError as error:
             raise _explained(error) from error
     with _folding:
@@ -386,15 +392,15 @@ def grad(
     if not chosen:
         raise ValueError("grad needs at least one variable; received none")
     retain = create_graph if retain_graph is None else retain_graph
-    tensors, gradients = _head_tensors(heads, head_grads, create_graph or state.recording)
+    handles, numbers = _head_tensors(heads, head_grads, create_graph or state.recording)
     sources = [variable._g for variable in chosen]
     if any(source is None for source in sources):
         raise MXNetError(_NOT_IN_GRAPH)
-    walk = _Walk(tensors)
+    walk = _Walk(handles)
     with _Scope(create_graph, train_mode):
         try:
             results = torch.autograd.grad(
-                tensors, sources, gradients, retain, create_graph=create_graph, allow_unused=True
+                numbers, sources, retain_graph=retain, create_graph=create_graph, allow_unused=True
             )
         except RuntimeError as error:
             raise _explained(error) from error
@@ -423,17 +429,20 @@ def _as_arrays(chosen: list[Any], sources: list[Tensor], results: Any, walk: _Wa
 
 
 def get_symbol(x: Any) -> Any:
-    """The recorded computation of ``x`` as a Symbol: not kept here.
+    """The recorded computation of ``x`` as a Symbol, through hybridized blocks too.
+
+    Its variables, named var0, var1, ..., stand for the arrays that no recorded operator made.
 
     Raises
     ------
-    NotImplementedError
-        Always: record the computation by hybridizing the block and use ``export(path=None)``.
+    MXNetError
+        If ``x`` was not recorded, its graph was used up by backward, or a custom Function is part of it.
     """
-    raise NotImplementedError(
-        "get_symbol() is not available: the recorded graph is torch's. Hybridize the block and call "
-        "export(path=None) to get a Symbol"
-    )
+    from .steps import symbol_of
+
+    if not isinstance(x, kinds.nd):
+        raise TypeError(f"get_symbol() takes a recorded array; received {type(x).__name__}")
+    return symbol_of(x)
 
 
 class Function:

@@ -13,10 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..graph.dims import evaluate
+from ..graph.node import Entry, Node, topological
 from ..ops.failure import translated
 from ..ops.opdef import OpDef, run
 
-__all__ = ["commit_on_backward", "kernel_outputs", "run_recorded", "zero_link"]
+__all__ = [
+    "commit_now",
+    "commit_on_backward",
+    "interpret_recorded",
+    "kernel_outputs",
+    "run_recorded",
+    "through_integers",
+    "zero_link",
+]
 
 # Two threads may commit to the same moving statistics.
 _committing = threading.Lock()
@@ -81,6 +91,15 @@ def through(value: Tensor, source: Tensor) -> Tensor:
     return _Through.apply(value, source)  # type: ignore[no-any-return,no-untyped-call]
 
 
+def commit_now(
+    definition: OpDef, auxiliary: Sequence[Tensor], outputs: Sequence[Tensor], attrs: dict[str, Any]
+) -> None:
+    """Let an operator update its auxiliary states from what a training forward gave."""
+    assert definition.commit is not None
+    with torch.no_grad(), _committing:
+        definition.commit(auxiliary, outputs, attrs)
+
+
 def commit_on_backward(
     definition: OpDef, tensors: Sequence[Tensor], outputs: tuple[Tensor, ...], attrs: dict[str, Any]
 ) -> tuple[Tensor, ...]:
@@ -92,12 +111,9 @@ def commit_on_backward(
         return outputs
     auxiliary = [tensors[i] for i, name in enumerate(definition.inputs) if name in definition.aux]
     values = (outputs[0].new_empty(0), *(output.detach() for output in outputs[1:]))
-    commit = definition.commit
-    assert commit is not None
 
     def action() -> None:
-        with torch.no_grad(), _committing:
-            commit(auxiliary, values, attrs)
+        commit_now(definition, auxiliary, values, attrs)
 
     first = _Commit.apply(outputs[0], action)  # type: ignore[no-untyped-call]
     return (first, *outputs[1:])
@@ -192,3 +208,59 @@ def _shadow_outputs(
     except (RuntimeError, TypeError):
         # An operator on integers only (an index, a shift) has no gradient.
         return tuple(value.detach() for value in values)
+
+
+class Recorded:
+    """A value with its gradient handle: of an array, what recorded operators need."""
+
+    __slots__ = ("_g", "_t")
+
+    def __init__(self, value: Tensor, handle: Tensor | None) -> None:
+        self._t = value
+        self._g = handle
+
+
+def through_integers(outputs: Sequence[Entry], variables: Sequence[Node]) -> list[int]:
+    """The places of the variables whose gradients would pass through integers in this graph.
+
+    Tensors alone cannot do that: `interpret_recorded` can.
+    """
+    stack: list[Node] = []
+    for node in topological(outputs):
+        if node.op is not None and node.op.gradient == "identity" and node.specs is not None:
+            if not node.specs[0].dtype.is_floating_point:
+                stack.append(node)
+    reached: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if id(node) not in reached and (node.op is None or node.op.gradient != "zero"):
+            reached.add(id(node))
+            stack.extend(entry.node for entry in node.inputs)
+    return [place for place, node in enumerate(variables) if id(node) in reached]
+
+
+def interpret_recorded(
+    outputs: Sequence[Entry], values: dict[int, Any], training: bool, key: int
+) -> list[Recorded]:
+    """Run a graph node by node as recorded operators: every value has a gradient handle beside it.
+
+    ``values`` maps the ids of variables to arrays. Programs run on one tensor a value and are faster; this is
+    the way for graphs and inputs in which integers have gradients.
+    """
+    results: dict[int, list[Recorded]] = {}
+
+    def at(entry: Any) -> Any:
+        node: Node = entry.node
+        return values[id(node)] if node.op is None else results[id(node)][entry.index]
+
+    for node in topological(outputs):
+        if node.op is None:
+            continue
+        attrs = {
+            name: evaluate(value, lambda entry: tuple(at(entry)._t.shape), lambda entry: at(entry)._t.item())
+            for name, value in node.full_attrs.items()
+        }
+        draw = key + node.draw if node.op.uses_rng else None
+        made = run_recorded(node.op, [at(entry) for entry in node.inputs], attrs, training, draw)
+        results[id(node)] = [Recorded(value, handle) for value, handle in made]
+    return [at(entry) for entry in outputs]

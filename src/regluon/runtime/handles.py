@@ -30,8 +30,7 @@ class TraceHandle:
     """What a traced value holds: its current graph entry, or the array it is a view of and the index.
 
     Writing rebinds the entry, so an alias sees the write; a view reads its base anew when that was written
-    to,
-    and a write to a view is a write to its base.
+    to, and a write to a view is a write to its base.
     """
 
     __slots__ = ("base", "entry", "tracer", "version", "view")

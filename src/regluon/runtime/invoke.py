@@ -15,6 +15,7 @@ from ..ops.opdef import OpDef, run
 from .gradient import owned, run_recorded
 from .handles import kinds
 from .state import state
+from .steps import note
 
 __all__ = ["invoke", "result_class"]
 
@@ -80,8 +81,11 @@ def invoke(
     name: str | None = None,
     cls: Any = None,
     user: dict[str, str] | None = None,
+    hint: str | None = None,
 ) -> Any:
     """Run ``definition``; ``cls`` forces the class of the results (for namespaces of one kind).
+
+    ``hint`` is what a node of a Symbol is called that has no ``name``; by default after the operator.
 
     Returns one value, or a list where the operator shows several outputs.
     """
@@ -100,10 +104,10 @@ def invoke(
         attrs = {**attrs, counted: len(arrays)}
     if state.tracer is not None:
         return state.tracer.invoke(
-            definition, arrays, definition_attrs(definition, attrs), cls, name, user, out
+            definition, arrays, definition_attrs(definition, attrs), cls, name, user, out, hint
         )
     if cls is kinds.symbol or cls is kinds.np_symbol:
-        return cls._compose(definition, arrays, attrs, name, user)
+        return cls._compose(definition, arrays, attrs, name, user, hint)
     full = definition.parse(attrs)
     _check_count(definition, arrays, full)
     if state.amp is not None:
@@ -157,6 +161,7 @@ def _run(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any], cls: A
         try:
             results = run(definition, tensors, attrs, state.training, key)
         except Exception as error:
+            _check_values(arrays)
             raise translated(definition, error, tensors) from error
         if type(results) is not tuple and not isinstance(results, list):
             results = (results,)
@@ -170,7 +175,16 @@ def _run(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any], cls: A
         if gradient is not None:
             array._g = gradient
         made.append(array)
+    if state.recording:
+        note(definition, attrs, arrays, made)
     return made
+
+
+def _check_values(arrays: Sequence[Any]) -> None:
+    """Refuse arrays that stood for values while a block was recorded."""
+    for array in arrays:
+        if array is not None and array._t is None:
+            array._value("an operator")
 
 
 def _write_out(definition: OpDef, outputs: list[Any], out: Any) -> Any:

@@ -1,8 +1,7 @@
 """Public functions made from operator definitions: one maker for nd, sym, np and npx.
 
 A function has the signature of its operator (inputs, then attributes, then ``out`` and ``name``) and takes
-arrays and
-Symbols alike.
+arrays and Symbols alike.
 """
 
 from __future__ import annotations
@@ -14,13 +13,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy
+import torch
 
+from ..base import dtypes
 from ..ops.opdef import OpDef
 from ..ops.registry import all_definitions, get
 from .handles import kinds
 from .invoke import invoke
 
-__all__ = ["bound", "fill_namespace", "make_function", "public_places"]
+__all__ = ["bound", "fill_namespace", "make_function", "public_places", "publish"]
 
 _KINDS = inspect.Parameter
 _SUBMODULES = {
@@ -50,7 +51,9 @@ def _signature(definition: OpDef, style: str) -> inspect.Signature:
     kind = _KINDS.KEYWORD_ONLY if variadic else _KINDS.POSITIONAL_OR_KEYWORD
     seen_default = any(p.default is not _KINDS.empty for p in parameters)
     for attribute in definition.parameters.values():
-        default = _KINDS.empty if attribute.required else attribute.default
+        if attribute.name == definition.num_args_key:
+            continue  # Counted, not given.
+        default = _KINDS.empty if attribute.required else _shown(attribute.default)
         if default is _KINDS.empty and seen_default and kind is _KINDS.POSITIONAL_OR_KEYWORD:
             default = None
         seen_default = seen_default or default is not _KINDS.empty
@@ -61,6 +64,11 @@ def _signature(definition: OpDef, style: str) -> inspect.Signature:
     if style in ("nd", "sym"):
         parameters.append(_KINDS("kwargs", _KINDS.VAR_KEYWORD))
     return inspect.Signature(parameters)
+
+
+def _shown(default: Any) -> Any:
+    """A default as a user would write it."""
+    return dtypes.to_name(default) if isinstance(default, torch.dtype) else default
 
 
 class _Binder:
@@ -121,13 +129,21 @@ class _Binder:
             attrs.update(zip(definition.parameters, args[1:], strict=False))
         else:
             inputs = list(args)
-        for key in [key for key, value in attrs.items() if isinstance(value, (kinds.nd, kinds.symbol))]:
-            inputs.append(attrs.pop(key))
+        named = [key for key, value in attrs.items() if isinstance(value, (kinds.nd, kinds.symbol))]
+        inputs += [attrs.pop(key) for key in sorted(named, key=_place)]
         if definition.num_args_key and definition.num_args_key not in definition.parameters:
             attrs.pop(definition.num_args_key, None)
         elif definition.num_args_key:
-            attrs[definition.num_args_key] = len(inputs)
+            # A Symbol may be made from the number of its inputs alone.
+            if inputs or definition.num_args_key not in attrs:
+                attrs[definition.num_args_key] = len(inputs)
         return inputs, self._given(attrs)
+
+
+def _place(name: str) -> int:
+    """The number at the end of an input's name (``arg1``); inputs without one come first, as they were given."""
+    digits = name[len(name.rstrip("0123456789")) :]
+    return int(digits) if digits else -1
 
 
 def _class_for(style: str) -> Callable[[list[Any]], Any]:
@@ -155,6 +171,7 @@ def make_function(definition: OpDef, style: str, public: str) -> Callable[..., A
     binder = _Binder(definition, style)
     class_for = _class_for(style)
     scalar = definition.scalar
+    hint = public.rsplit(".", 1)[-1]
 
     def function(*args: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
@@ -176,11 +193,12 @@ def make_function(definition: OpDef, style: str, public: str) -> Callable[..., A
                 return _with_number(definition, inputs, numbers[0], style, out)
             if all(numbers):
                 inputs[0] = kinds.np._wrap_number(inputs[0]) if style == "np" else inputs[0]
-        return invoke(definition, inputs, attrs, out, name, class_for(inputs), user)
+        return invoke(definition, inputs, attrs, out, name, class_for(inputs), user, hint)
 
     function.__name__ = function.__qualname__ = public.rsplit(".", 1)[-1]
     function.__doc__ = definition.doc
     function.__signature__ = _signature(definition, style)  # type: ignore[attr-defined]
+    function.__operator__ = definition  # type: ignore[attr-defined]
     return function
 
 
@@ -226,6 +244,7 @@ def fill_namespace(module: Any, style: str) -> None:
     """Put the functions of all operators into a module and its submodules, where nothing of that name is
     there."""
     space = "nd" if style == "sym" else style
+    filled: dict[str, tuple[Any, set[str]]] = {module.__name__: (module, set())}
     for definition in all_definitions():
         for where, dotted in public_places(definition):
             if where != space:
@@ -233,7 +252,9 @@ def fill_namespace(module: Any, style: str) -> None:
             target = module
             *path, name = dotted.split(".")
             for part in path:
+                filled[target.__name__][1].add(part)
                 target = _submodule(target, part)
+                filled.setdefault(target.__name__, (target, set()))
             if name not in target.__dict__ or (not path and name in definition.nd):
                 if name in target.__dict__ and getattr(target.__dict__[name], "__module__", "").startswith(
                     module.__name__ + "."
@@ -242,6 +263,25 @@ def fill_namespace(module: Any, style: str) -> None:
                 function = make_function(definition, style, name)
                 function.__module__ = target.__name__
                 setattr(target, name, function)
+    for target, submodules in filled.values():
+        publish(target, submodules)
+
+
+def publish(module: Any, names: Iterable[str] = ()) -> None:
+    """Let ``dir()`` and ``import *`` of a namespace give its functions and classes, and ``names``.
+
+    What a module imports for its own use is left out.
+    """
+    start = module.__name__
+    found = {*getattr(module, "__all__", ()), *names}
+    for name, value in vars(module).items():
+        if not name.startswith("_") and not isinstance(value, types.ModuleType):
+            home = getattr(value, "__module__", None) or ""
+            if home == start or home.startswith(f"{start}."):
+                found.add(name)
+    module.__all__ = sorted(found)
+    listed = sorted({*found, *(name for name in vars(module) if name[:2] == "__"), "__dir__"})
+    module.__dir__ = lambda: listed
 
 
 def _submodule(parent: Any, name: str) -> Any:

@@ -7,14 +7,16 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from ..base import config, dtypes
 from ..base import device as devices
-from ..base import dtypes
 from ..base.errors import MXNetError
 from ..ops.registry import get
 from .handles import kinds
 from .invoke import invoke
 
-__all__ = ["legacy_samplers"]
+__all__ = ["bernoulli_values", "dtype_of", "legacy_samplers"]
 
 
 def is_value(value: Any) -> bool:
@@ -39,7 +41,13 @@ def _context(ctx: Any) -> dict[str, str]:
     return {} if ctx is None else {"ctx": str(devices.device(ctx))}
 
 
-def _dtype(dtype: Any, out: Any) -> dict[str, Any]:
+def _float_dtype(dtype: Any, out: Any) -> dict[str, Any]:
+    """As `dtype_of`; by default float64 under ``npx.set_np(dtype=True)``, as in 2.0."""
+    given = dtype_of(dtype, out)
+    return given or ({"dtype": torch.float64} if config.is_np_default_dtype() else {})
+
+
+def dtype_of(dtype: Any, out: Any) -> dict[str, Any]:
     """The type asked for, or that of the array to write to."""
     if dtype is None and out is not None and not isinstance(out, (list, tuple)):
         dtype = out.dtype
@@ -64,7 +72,7 @@ class _Sampler:
     ) -> Any:
         """Samples of one distribution whose parameters are all numbers or all arrays."""
         kw = _keywords(kind, given)
-        attrs = _dtype(dtype, out)
+        attrs = _float_dtype(dtype, out)
         arrays = [value for value in values.values() if is_value(value)]
         if not arrays:
             return self.create(f"_random_{kind}", {**values, **attrs}, shape, ctx, out, kw)
@@ -151,6 +159,21 @@ def legacy_samplers(class_of: Callable[[], Any]) -> dict[str, Callable[..., Any]
     return made
 
 
+def bernoulli_values(
+    prob: Any, logit: Any, size: Any, attrs: dict[str, Any], ctx: Any, out: Any, cls: Any, keywords: Any
+) -> Any:
+    """The Bernoulli sampler of all namespaces; numbers make an array of ``cls``, arrays one of their kind."""
+    if (prob is None) == (logit is None):
+        raise ValueError(f"bernoulli needs either prob or logit; received prob={prob}, logit={logit}")
+    value = prob if logit is None else logit
+    attrs = {"is_logit": logit is not None, "prob": None, "logit": None, **attrs}
+    attrs.update({} if size is None else {"size": sizes(size)})
+    if is_value(value):
+        return invoke(get("_npi_bernoulli"), [value], attrs, out=out, **keywords)
+    attrs["prob" if logit is None else "logit"] = value
+    return invoke(get("_npi_bernoulli"), [], {**attrs, **_context(ctx)}, out=out, cls=cls, **keywords)
+
+
 def _derived(sampler: _Sampler, normal: Callable[..., Any]) -> list[Callable[..., Any]]:
     def randn(
         *shape: int, loc: Any = 0, scale: Any = 1, dtype: Any = None, ctx: Any = None, **kwargs: Any
@@ -181,7 +204,7 @@ def _derived(sampler: _Sampler, normal: Callable[..., Any]) -> list[Callable[...
         for name, value in (("low", low), ("high", high)):
             if not hasattr(value, "__index__"):
                 raise MXNetError(f"random.randint: {name} is an integer; received {value!r}")
-        attrs: dict[str, Any] = {"low": int(low), "high": int(high), **_dtype(dtype, out)}
+        attrs: dict[str, Any] = {"low": int(low), "high": int(high), **dtype_of(dtype, out)}
         return sampler.create("_random_randint", attrs, shape, ctx, out, _keywords("randint", kwargs))
 
     def bernoulli(
@@ -200,18 +223,8 @@ def _derived(sampler: _Sampler, normal: Callable[..., Any]) -> list[Callable[...
         ValueError
             If both or none are given, or ``prob`` is a number outside of [0, 1].
         """
-        if (prob is None) == (logit is None):
-            raise ValueError(f"bernoulli needs either prob or logit; received prob={prob}, logit={logit}")
-        value = prob if logit is None else logit
-        attrs = {"is_logit": logit is not None, "prob": None, "logit": None, **_dtype(dtype, out)}
-        attrs.update({} if size is None else {"size": sizes(size)})
         kw = _keywords("bernoulli", kwargs)
-        if is_value(value):
-            return invoke(get("_npi_bernoulli"), [value], attrs, out=out, **kw)
-        attrs["prob" if logit is None else "logit"] = value
-        return invoke(
-            get("_npi_bernoulli"), [], {**attrs, **_context(ctx)}, out=out, cls=sampler.class_of(), **kw
-        )
+        return bernoulli_values(prob, logit, size, dtype_of(dtype, out), ctx, out, sampler.class_of(), kw)
 
     return [randn, exponential, randint, bernoulli]
 
@@ -229,7 +242,7 @@ def _indices(operator: str) -> Callable[..., Any]:
 
         With ``get_prob`` also their log-probabilities, which have a gradient in ``data``.
         """
-        attrs: dict[str, Any] = {"get_prob": get_prob, **_dtype(dtype, None)}
+        attrs: dict[str, Any] = {"get_prob": get_prob, **dtype_of(dtype, None)}
         if shape is not None:
             attrs["shape"] = sizes(shape)
         return invoke(get(operator), [data], attrs, out=out, **_keywords("categorical", kwargs))

@@ -1,8 +1,7 @@
 """The tracer: records the operators that a block calls as graph nodes.
 
 One tracer serves both styles. Inputs and parameters are variables; arrays from outside are captured by
-reference.
-Shapes are known from the call's real inputs; sizes that Python code asks for are noted as guards.
+reference. Shapes are known from the call's real inputs; sizes that Python code asks for are noted as guards.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import torch
 
 from ..base import config, dtypes
 from ..base.errors import MXNetError, ValueReadError
-from ..graph.dims import Dim, dims_in, evaluate
+from ..graph.dims import Dim, described, dims_in, evaluate, numbers_known
 from ..graph.infer import GraphShapes, merge
 from ..graph.node import CONSTRAINT, Entry, Node
 from ..ops.infer import infer_specs
@@ -117,12 +116,16 @@ class Tracer:
         The device of the call.
     training : bool
         Whether the call is in train mode.
-    on_value_read : {"error", "break"}
-        What happens when Python asks for a value.
+    on_value_read : {"error", "break", "run"}
+        What happens when Python asks for a value; "run" computes it, for inference that keeps no graph.
     evaluate_real : callable, optional
         Computes real tensors of entries from the call's inputs, for operators whose output shape depends
         on data.
     """
+
+    recording = False
+    breakable = True
+    symbol_np = False
 
     def __init__(
         self,
@@ -140,7 +143,7 @@ class Tracer:
         self.parameters: dict[int, Node] = {}
         self.captured: dict[int, Node] = {}
         self.guards: list[Dim] = []
-        self.frozen: list[tuple[str, str | None]] = []
+        self.reads: list[tuple[str, str | None]] = []
         self.dynamic = False
         self.random_nodes = 0
         self.written_inputs: dict[int, TraceHandle] = {}
@@ -171,6 +174,11 @@ class Tracer:
         self.inputs.append(node)
         return node
 
+    def add_number(self, name: str, value: torch.Tensor) -> Dim:
+        """A variable for a number among the arguments, as the symbolic number that Python code sees."""
+        node = self.add_input(name, Spec((), value.dtype))
+        return Dim(value.item(), "item", (Entry(node, 0),), self._note)
+
     def parameter_handle(self, parameter: Any, ctx: Any = None) -> Any:
         """The value of a parameter inside the trace, as an array or (in the symbolic style) a Symbol."""
         del ctx
@@ -179,8 +187,6 @@ class Tracer:
         if self.symbol_style:
             cls = kinds.np_symbol if self.symbol_np else kinds.symbol
         return self.wrap(Entry(node, 0), cls)
-
-    symbol_np = False
 
     def parameter_node(self, parameter: Any) -> Node:
         """The variable of a parameter."""
@@ -200,9 +206,8 @@ class Tracer:
         if array._s is not None:
             if array._s.tracer is not self:
                 raise MXNetError(
-                    "a value of another recorded block was used here: values made while a block is "
-                    "recorded cannot "
-                    "be kept in attributes or globals. Return them instead"
+                    "a value of another recorded block was used here: values made while a block is recorded "
+                    "cannot be kept in attributes or globals. Return them instead"
                 )
             return array._s  # type: ignore[no-any-return]
         found = self._lifted.get(id(array))
@@ -238,6 +243,7 @@ class Tracer:
         name: str | None,
         user: dict[str, str] | None,
         out: Any,
+        hint: str | None = None,
     ) -> Any:
         """Record one operator call; gives its visible outputs as values."""
         entries = [self.entry_of(array) for array in arrays]
@@ -247,8 +253,14 @@ class Tracer:
             raise MXNetError(f"operator {definition.name}: an input in the middle is missing")
         if self.symbol_style and cls is kinds.nd:
             cls = kinds.symbol
-        node = self.record(definition, entries, attrs, name, user)  # type: ignore[arg-type]
-        results = [self.wrap(Entry(node, index), cls) for index in range(node.visible)]
+        if definition.uses_training and state.training != self.training:
+            self.give_up("train_mode() or predict_mode() is opened inside its forward")
+        node = self.record(definition, entries, attrs, name, user, hint)  # type: ignore[arg-type]
+        made = [Entry(node, index) for index in range(node.visible)]
+        if self.recording and not state.recording:
+            # Inside autograd.pause(): nothing flows back from here.
+            made = [Entry(self.record(get("BlockGrad"), [entry], {}), 0) for entry in made]
+        results = [self.wrap(entry, cls) for entry in made]
         if out is not None:
             targets = list(out) if isinstance(out, (list, tuple)) else [out]
             for target, value in zip(targets, results, strict=False):
@@ -267,8 +279,10 @@ class Tracer:
         attrs: dict[str, Any],
         name: str | None = None,
         user: dict[str, str] | None = None,
+        hint: str | None = None,
     ) -> Node:
         """Append a node; its shapes are inferred where the inputs' are known."""
+        attrs = {key: value if key == "scalar" else numbers_known(value) for key, value in attrs.items()}
         if (
             definition.variadic
             and definition.num_args_key
@@ -279,7 +293,7 @@ class Tracer:
             entries = list(entries)[: definition.active({**definition.defaults, **attrs})]
         if definition.variadic is False:
             entries = self._complete(definition, list(entries), attrs, name)
-        hint = definition.name.lower()
+        hint = (hint or definition.name).lower()
         if state.constraints:
             user = dict(user or {})
             mask = state.constraints | int(user.get(CONSTRAINT, "0"))
@@ -406,9 +420,8 @@ class Tracer:
             spec = entry.spec
         if spec is None:
             raise MXNetError(
-                f"the shape of {entry.node.name} is not known while the block is recorded: a parameter "
-                f"or an input "
-                "before it has unknown sizes. Give the whole shape in __init__ (in_units, in_channels, "
+                f"the shape of {entry.node.name} is not known while the block is recorded: a parameter or an "
+                "input before it has unknown sizes. Give the whole shape in __init__ (in_units, in_channels, "
                 "shape=)"
             )
         return spec
@@ -428,16 +441,44 @@ class Tracer:
 
     def _note(self, dim: Dim) -> None:
         self.guards.append(dim)
-        self.frozen.append((str(dim), user_location()))
+        text = described(dim)
+        if not isinstance(dim.size, bool):
+            text += f" = {dim.size}"
+        elif not dim.size:
+            text = f"not ({text})"
+        self.reads.append((text, user_location()))
 
     # Values ----------------------------------------------------------------------
 
+    def give_up(self, reason: str) -> None:
+        """This call cannot be one graph: it is to run op by op.
+
+        Raises
+        ------
+        GraphBreak
+            Always, or MXNetError where a graph is all that is wanted.
+        """
+        if self.breakable:
+            raise GraphBreak(reason)
+        where = user_location()
+        raise MXNetError(
+            f"the block cannot be recorded as one graph: {reason}" + (f", at {where}" if where else "")
+        )
+
     def read_value(self, array: Any, what: str) -> Any:
         """Python asks for a value: refuse with advice, or give up the trace."""
-        if self.on_value_read == "break":
-            raise GraphBreak(what)
         node = array._s.get().node
+        if self.on_value_read == "run" and self._evaluate_real is not None:
+            return self._evaluate_real(self, [array._s.get()])[0]
         where = user_location()
+        if state.tracer is not self:
+            raise ValueReadError(
+                f"{what} needs the value of {node.name}, which was made while a block was recorded and has no "
+                "value: values made in forward cannot be kept in attributes or globals of a hybridized block. "
+                "Return them instead"
+            )
+        if self.on_value_read == "break" and self.breakable:
+            raise GraphBreak(what)
         raise ValueReadError(
             f"{what} needs the value of {node.name} while the hybridized block is recorded"
             + (f", at {where}" if where else "")

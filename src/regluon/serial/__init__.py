@@ -34,6 +34,7 @@ __all__ = [
     "np_save",
     "np_savez",
     "save",
+    "write",
     "write_text",
 ]
 
@@ -96,19 +97,22 @@ def save(path: _Path, data: Any, format: str | None = None) -> None:
     TypeError
         If the data is something else.
     """
+    with atomic_writer(path) as stream:
+        write(stream, data, format)
+
+
+def write(stream: BinaryIO, data: Any, format: str | None = None) -> None:
+    """The same as :func:`save`, into an open file."""
     if format not in (None, "params", "npz"):
         raise ValueError(f"format must be 'params' or 'npz'; received {format!r}.")
     records = _records(data)
-    with atomic_writer(path) as stream:
-        if format == "npz":
-            named = (
-                records
-                if isinstance(records, dict)
-                else {f"arr_{i}": value for i, value in enumerate(records)}
-            )
-            npz.write_npz(stream, {name: _dense(value) for name, value in named.items()})
-        else:
-            params.write(stream, records)
+    if format == "npz":
+        named = (
+            records if isinstance(records, dict) else {f"arr_{i}": value for i, value in enumerate(records)}
+        )
+        npz.write_npz(stream, {name: _dense(value) for name, value in named.items()})
+    else:
+        params.write(stream, records)
 
 
 def _dense(value: _Loaded) -> torch.Tensor:

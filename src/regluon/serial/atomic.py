@@ -13,9 +13,15 @@ from typing import BinaryIO
 def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a temporary file next to ``path``; it takes that name when the block ends without an error.
 
-    The permissions are those of the file that is replaced, or what the umask gives a new file.
+    The bytes are on the disk before the name changes: if the program or the machine stops at any moment,
+    the old file or the new one is there. The permissions are those of the file that is replaced, or what
+    the umask gives a new file. A device or pipe is written to directly.
     """
     target = os.path.realpath(os.fspath(path))
+    if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+        with open(target, "wb") as stream:
+            yield stream
+        return
     folder = os.path.dirname(target)
     descriptor, temporary = tempfile.mkstemp(
         prefix=f".{os.path.basename(target)}.", suffix=".part", dir=folder
@@ -24,6 +30,7 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
             stream.flush()
+            os.fsync(stream.fileno())
         os.chmod(temporary, _permissions(target))
         os.replace(temporary, target)
     except BaseException:

@@ -16,7 +16,9 @@ import torch
 
 from regluon.serial.params import ParamsError
 
-_MAGIC = b"\x93NUMPY"
+_CHUNK = 1 << 20
+# Deflate makes at most this many bytes of one (its longest match is 258 bytes, coded in 2 bits).
+_LARGEST_RATIO = 1032
 
 
 def _read_header(stream: Any, source: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -54,23 +56,30 @@ def read_npy(stream: Any, available: int, source: str) -> torch.Tensor:
     if count * dtype.itemsize > available:
         raise ParamsError(
             f"{source}: an array of shape {shape} and type {dtype} needs {count * dtype.itemsize} bytes, "
-            "but the file "
-            f"holds {available}. It is cut off or damaged."
+            f"but the file holds {available}. It is cut off or damaged."
         )
-    try:
-        data = stream.read(count * dtype.itemsize)
-    except Exception as error:
-        # zipfile, zlib and the file itself each have errors of their own.
-        raise ParamsError(f"{source}: the data is damaged: {error}") from error
-    if len(data) != count * dtype.itemsize:
-        raise ParamsError(
-            f"{source}: {len(data)} bytes of data, where {count * dtype.itemsize} were expected."
-        )
-    array = np.frombuffer(bytearray(data), dtype=dtype)
-    array = array.astype(dtype.newbyteorder("="), copy=False)
+    array: np.ndarray[Any, Any] = np.empty(count, dtype=dtype)
+    _fill(stream, array.view(np.uint8).data, source)
+    if not dtype.isnative:
+        array = array.astype(dtype.newbyteorder("="))
     return torch.from_numpy(
         np.ascontiguousarray(array.reshape(shape, order="F" if fortran else "C")).reshape(shape)
     )
+
+
+def _fill(stream: Any, view: memoryview, source: str) -> None:
+    """Read the numbers in pieces to where they stay."""
+    done = 0
+    while done < len(view):
+        try:
+            piece = stream.read(min(_CHUNK, len(view) - done))
+        except Exception as error:
+            # zipfile, zlib and the file itself each have errors of their own.
+            raise ParamsError(f"{source}: the data is damaged: {error}") from error
+        if not piece:
+            raise ParamsError(f"{source}: {done} bytes of data, where {len(view)} were expected.")
+        view[done : done + len(piece)] = piece
+        done += len(piece)
 
 
 def read_npz(stream: BinaryIO, source: str) -> dict[str, torch.Tensor]:
@@ -89,7 +98,10 @@ def read_npz(stream: BinaryIO, source: str) -> dict[str, torch.Tensor]:
             except Exception as error:
                 raise ParamsError(f"{where}: it cannot be opened: {error}") from error
             with member:
-                result[name] = read_npy(member, info.file_size, where)
+                # The announced size is a claim; the packed bytes are there.
+                result[name] = read_npy(
+                    member, min(info.file_size, info.compress_size * _LARGEST_RATIO), where
+                )
     return result
 
 

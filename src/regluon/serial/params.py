@@ -17,8 +17,7 @@ V3         0xF993FACA                  the same; rank 0 is a scalar, rank -1 is 
 ========== =========================== =====================================================================
 
 followed by i32 device type, i32 device id, i32 type code, [auxiliary types and shapes], the data and the
-auxiliary
-data. A file is scanned first: every length is compared with the size of the file before anything is
+auxiliary data. A file is scanned first: every length is compared with the size of the file before anything is
 allocated.
 """
 
@@ -46,6 +45,8 @@ _STORAGE_NAMES = {0: "default", 1: "row_sparse", 2: "csr"}
 _AUXILIARY_COUNT = {0: 0, 1: 1, 2: 2}
 _MAXIMUM_RANK = 64
 _MAXIMUM_ELEMENTS = 1 << 48
+# "No array" takes 4 to 16 bytes in a file, and much more in memory: a file of nothing else is damaged.
+_MAXIMUM_ABSENT = 1 << 12
 _CHUNK = 1 << 24
 
 
@@ -79,7 +80,7 @@ class SparseTensor:
         return dense
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Block:
     """Raw numbers in the file."""
 
@@ -92,7 +93,7 @@ class _Block:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
     """Where one array stands in a file, and what it is."""
 
@@ -106,6 +107,11 @@ class Entry:
     def dtype(self) -> torch.dtype:
         """Element type."""
         return self.blocks[0].dtype if self.blocks else torch.float32
+
+    @property
+    def size(self) -> int:
+        """Bytes of numbers, those of a sparse array's places included."""
+        return sum(block.size for block in self.blocks)
 
 
 class _Reader:
@@ -125,8 +131,7 @@ class _Reader:
         if count > self.end - self.offset:
             raise self.fail(
                 f"the file ends within {what}, which needs {count} bytes where {self.end - self.offset} "
-                "are left. "
-                f"It is cut off or damaged; fetch or save it again."
+                "are left. It is cut off or damaged; fetch or save it again."
             )
         data = self.stream.read(count)
         if len(data) != count:
@@ -141,8 +146,8 @@ class _Reader:
         """Pass over a block of numbers; its offset."""
         if count > self.end - self.offset:
             raise self.fail(
-                f"{what} should have {count} bytes, but {self.end - self.offset} are left. "
-                f"The file is cut off or damaged; fetch or save it again."
+                f"{what} should have {count} bytes, but {self.end - self.offset} are left. The file is cut "
+                "off or damaged; fetch or save it again."
             )
         begin = self.offset
         self.offset = self.stream.seek(count, os.SEEK_CUR)
@@ -192,6 +197,8 @@ def _scan_array(reader: _Reader) -> Entry:
         if (version == 2 and rank == 0) or rank == -1:
             return Entry(None, version, "default", (0,), ())
         shape = _read_shape(reader, "q", rank)
+        if storage_shape is not None and not shape:
+            raise reader.fail(f"a {_STORAGE_NAMES[storage]} array needs a shape of at least one axis.", begin)
     else:
         version = 1 if magic == V1_MAGIC else 0
         rank = reader.number("I", "the rank") if version else magic
@@ -224,8 +231,7 @@ def scan(stream: BinaryIO, source: str) -> list[Entry]:
     if magic != LIST_MAGIC:
         raise reader.fail(
             f"this is no file of arrays: it begins with {magic:#x}, and {LIST_MAGIC:#x} was expected "
-            "(.params), "
-            f"or a zip (.npz) or NumPy (.npy) file.",
+            "(.params), or a zip (.npz) or NumPy (.npy) file.",
             0,
         )
     reader.number("Q", "the header")
@@ -233,7 +239,7 @@ def scan(stream: BinaryIO, source: str) -> list[Entry]:
     count = reader.number("Q", "the number of arrays")
     if count > (reader.end - reader.offset) // 4:
         raise reader.fail(f"{count} arrays cannot fit into the rest of the file.", begin)
-    entries = [_scan_array(reader) for _ in range(count)]
+    entries = _scan_arrays(reader, count)
     begin = reader.offset
     names_count = reader.number("Q", "the number of names")
     if names_count not in (0, count):
@@ -247,8 +253,18 @@ def scan(stream: BinaryIO, source: str) -> list[Entry]:
         try:
             named.append(dataclasses.replace(entry, name=raw.decode("utf-8")))
         except UnicodeDecodeError as error:
-            raise reader.fail(f"the name {raw!r} is not UTF-8 text.", begin) from error
+            raise reader.fail(f"the name {raw[:40]!r} is not UTF-8 text.", begin) from error
     return named
+
+
+def _scan_arrays(reader: _Reader, count: int) -> list[Entry]:
+    entries, absent = [], 0
+    for _ in range(count):
+        entries.append(_scan_array(reader))
+        absent += not entries[-1].blocks
+        if absent > _MAXIMUM_ABSENT:
+            raise reader.fail(f"more than {_MAXIMUM_ABSENT} entries hold no array; the file is damaged.")
+    return entries
 
 
 def _read_block(stream: BinaryIO, block: _Block, source: str) -> torch.Tensor:

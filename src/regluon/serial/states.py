@@ -1,12 +1,10 @@
 """Optimizer states as bytes: our own format, and a reader of MXNet's pickled ones that cannot run anything.
 
 Our format is a ``.params`` file. Its first entry, ``__states__``, is JSON text (as bytes): the tree of
-states, with the
-names of the arrays that follow, and what the optimizer counts. MXNet pickles ``{index: state}``, or a pair
-of that and
-the optimizer. Here such a pickle is read by an unpickler that knows a short list of names, each replaced
-by a record
-of ours; everything else in it is an error.
+states, with the names of the arrays that follow, and what the optimizer counts. MXNet pickles ``{index:
+state}``, or a pair of that and the optimizer. Such a pickle is first walked through without building
+anything, where every length is compared with the bytes that are there; then it is read by an unpickler that
+knows a short list of names, each replaced by a record of ours. Everything else in it is an error.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import pickletools
 import struct
 from collections import OrderedDict
 from collections.abc import Callable
@@ -93,8 +92,7 @@ def _describe_optimizer(optimizer: Any) -> dict[str, Any]:
 
 
 def dumps(states: dict[Any, Any], optimizer: Any = None) -> bytes:
-    """Bytes of a mapping of indices to states (None, arrays, numbers and tuples of those), and of the
-    optimizer."""
+    """Bytes of states by index (None, arrays, numbers and tuples of those) and of the optimizer."""
     arrays: dict[str, torch.Tensor] = {}
 
     def tree(state: Any, index: Any) -> Any:
@@ -108,8 +106,7 @@ def dumps(states: dict[Any, Any], optimizer: Any = None) -> bytes:
         if described is None:
             raise TypeError(
                 f"The state of parameter {index} holds a {type(state).__name__}; states are arrays, "
-                "numbers, text, None "
-                f"and tuples or lists of those."
+                "numbers, text, None and tuples or lists of those."
             )
         return described
 
@@ -196,8 +193,7 @@ def _make_optimizer(name: str, values: dict[str, Any], current: Any) -> Any:
     if klass is None:
         raise ParamsError(
             f"The states were saved with an optimizer named '{name}', which is not registered here. "
-            "Register the class "
-            f"with mx.optimizer.register, or save the states without the optimizer."
+            "Register the class with mx.optimizer.register, or save the states without the optimizer."
         )
     if current is not None and type(current) is klass:
         optimizer: Any = object.__new__(klass)
@@ -307,16 +303,31 @@ def _safe_reconstructor(kind: Any, _base: Any = None, _state: Any = None) -> Any
     raise pickle.UnpicklingError(f"an object of {kind!r}")
 
 
-_KNOWN: dict[tuple[str, str], Callable[..., Any]] = {
-    ("builtins", "bytearray"): _safe_bytearray,
+class _Maker:
+    """One of the functions above, which a pickle may call but not change."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._function(*arguments)
+
+    def __setstate__(self, state: Any) -> None:
+        raise pickle.UnpicklingError("a function that is given attributes")
+
+
+_KNOWN: dict[tuple[str, str], Any] = {
+    ("builtins", "bytearray"): _Maker(_safe_bytearray),
     ("builtins", "set"): set,
     ("builtins", "object"): object,
-    ("_codecs", "encode"): _safe_encode,
-    ("copyreg", "_reconstructor"): _safe_reconstructor,
+    ("_codecs", "encode"): _Maker(_safe_encode),
+    ("copyreg", "_reconstructor"): _Maker(_safe_reconstructor),
     ("collections", "OrderedDict"): OrderedDict,
     ("numpy", "dtype"): _Dtype,
-    ("numpy.core.multiarray", "scalar"): _safe_scalar,
-    ("numpy._core.multiarray", "scalar"): _safe_scalar,
+    ("numpy.core.multiarray", "scalar"): _Maker(_safe_scalar),
+    ("numpy._core.multiarray", "scalar"): _Maker(_safe_scalar),
 }
 _OLD_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _ARRAY_CLASSES = {"NDArray", "ndarray", "RowSparseNDArray", "CSRNDArray"}
@@ -324,8 +335,7 @@ _NUMPY_TYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int6
 
 
 class _StatesUnpickler(pickle.Unpickler):
-    """Builds numbers, text, containers, arrays, and records of known optimizers and schedulers: nothing
-    else."""
+    """Builds numbers, text, containers, arrays, and records of known optimizers and schedulers only."""
 
     def find_class(self, module: str, name: str) -> Any:
         from regluon import lr_scheduler
@@ -346,18 +356,23 @@ class _StatesUnpickler(pickle.Unpickler):
             return type("_NumpyType", (_Record,), {"class_name": name})
         raise ParamsError(
             f"The pickled optimizer states ask for '{module}.{name}'. Only arrays, numbers, containers and "
-            "the optimizers "
-            "of MXNet are read, since anything else could run code. Save the states again without the "
-            "optimizer "
-            f"(dump_optimizer=False), or remove user-made classes from it."
+            "the optimizers of MXNet are read, since anything else could run code. Save the states again "
+            "without the optimizer (dump_optimizer=False), or remove user-made classes from it."
         )
 
     def persistent_load(self, pid: Any) -> Any:
         raise ParamsError(f"The pickled optimizer states refer to something outside the file: {pid!r}.")
 
 
-def _convert(state: Any, name: str) -> Any:
-    """Arrays for the stand-ins; the float32 copy first, where 1.x puts it second."""
+def _convert(state: Any, name: str, budget: list[int]) -> Any:
+    """Arrays for the stand-ins; the float32 copy first, where 1.x puts it second.
+
+    Tuples that hold one another many times would be walked for ever; ``budget`` is how many values may
+    follow.
+    """
+    budget[0] -= 1
+    if budget[0] < 0:
+        raise ParamsError("The pickled optimizer states are damaged: their values hold one another.")
     if isinstance(state, _PickledArray):
         return None if state.tensor is None else NDArray._wrap(state.tensor, None)
     if isinstance(state, list | tuple):
@@ -366,7 +381,7 @@ def _convert(state: Any, name: str) -> Any:
             first = parts[0]
             if first is None or (isinstance(first, _PickledArray) and first.version == 2):
                 parts.reverse()
-        return tuple(_convert(part, name) for part in parts)
+        return tuple(_convert(part, name, budget) for part in parts)
     if isinstance(state, _Record):
         raise ParamsError(
             f"The state of a parameter is a {state.class_name}; arrays and numbers were expected."
@@ -385,8 +400,31 @@ def _plain_values(attributes: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def _check_pickle(data: bytes) -> None:
+    """Walk through a pickle without building anything: every length and memo number must be possible.
+
+    The unpickler itself allocates what a length says before it reads.
+    """
+    operations = 0
+    argument: Any
+    offset: Any
+    for operation, argument, offset in pickletools.genops(data):
+        operations += 1
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument) > operations:
+            raise ParamsError(
+                f"The pickled optimizer states are damaged: at byte {offset} of {len(data)}, the value "
+                f"number {argument} is kept after {operations} operations."
+            )
+        if operation.name == "FRAME" and argument > len(data) - offset:
+            raise ParamsError(
+                f"The pickled optimizer states are damaged: at byte {offset} of {len(data)}, a frame of "
+                f"{argument} bytes begins."
+            )
+
+
 def _loads_pickle(data: bytes, current: Any) -> tuple[dict[Any, Any], Any]:
     try:
+        _check_pickle(data)
         loaded = _StatesUnpickler(io.BytesIO(data), encoding="latin-1").load()
     except ParamsError:
         raise
@@ -401,10 +439,15 @@ def _loads_pickle(data: bytes, current: Any) -> tuple[dict[Any, Any], Any]:
             f"The states of an optimizer were expected (a dict); the pickle holds {type(loaded).__name__}."
         )
     name = record.class_name if record is not None else type(current).__name__
-    states = {index: _convert(state, name) for index, state in loaded.items()}
+    budget = [len(data)]
+    try:
+        states = {index: _convert(state, name, budget) for index, state in loaded.items()}
+        values = {} if record is None else _plain_values(record.attributes)
+    except RecursionError as error:
+        raise ParamsError("The pickled optimizer states are nested too deeply.") from error
     if record is None:
         return states, None
-    return states, _make_optimizer(record.class_name, _plain_values(record.attributes), current)
+    return states, _make_optimizer(record.class_name, values, current)
 
 
 def loads(data: bytes, current: Any = None) -> tuple[dict[Any, Any], Any]:

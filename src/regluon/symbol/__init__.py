@@ -6,29 +6,50 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..runtime import namespaces as _namespaces
+from . import random as random
 from .executor import Executor
-from .symbol import Symbol
-from .variables import Group, Variable, fromjson, load, load_json, np_symbol, var
-
-__all__ = ["Group", "Symbol", "Variable", "fromjson", "load", "load_json", "np_symbol", "var"]
-
 from .functions import (
     arange,
     eye,
     full,
+    histogram,
     hypot,
     linspace,
     maximum,
     minimum,
     ones,
     power,
+    split_v2,
     zeros,
 )
+from .symbol import Symbol
+from .variables import Group, Variable, fromjson, load, load_json, np_symbol, var
 
-__all__ += ["arange", "eye", "full", "hypot", "linspace", "maximum", "minimum", "ones", "power", "zeros"]
+__all__ = [
+    "Executor",
+    "Group",
+    "Symbol",
+    "Variable",
+    "arange",
+    "eye",
+    "fromjson",
+    "full",
+    "histogram",
+    "hypot",
+    "linspace",
+    "load",
+    "load_json",
+    "maximum",
+    "minimum",
+    "np_symbol",
+    "ones",
+    "power",
+    "split_v2",
+    "var",
+    "zeros",
+]
+
 pow = power
-
-from . import random as random  # noqa: E402
 
 if TYPE_CHECKING:
 
@@ -44,5 +65,5 @@ def _link() -> None:
     from .. import numpy, numpy_extension
 
     module = sys.modules[__name__]
-    module.np = numpy  # type: ignore[attr-defined]
-    module.npx = numpy_extension  # type: ignore[attr-defined]
+    module.np = module.numpy = numpy  # type: ignore[attr-defined]
+    module.npx = module.numpy_extension = numpy_extension  # type: ignore[attr-defined]

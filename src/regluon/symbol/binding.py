@@ -29,7 +29,8 @@ def _shapes(symbol: Any, shapes: Mapping[str, Any], type_dict: Mapping[str, Any]
         arg_types, _, aux_types = infer_symbol_types(symbol._list(), (), types, partial=True)
     except (MXNetError, ValueError) as error:
         raise MXNetError(f"simple_bind error. Arguments:\n{shown}\n{error}") from error
-    pairs = zip([*symbol.list_arguments(), *symbol.list_auxiliary_states()], [*arg_shapes, *aux_shapes])
+    listed = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
+    pairs = zip(listed, [*arg_shapes, *aux_shapes], strict=True)
     missing = [f"{name}: {shape}" for name, shape in pairs if not is_decided(shape)]
     if missing:
         raise MXNetError(
@@ -96,7 +97,8 @@ def simple_bind(
     shared_names = set(shared_arg_names or ()) if shared_exec is not None else set()
     bound = shared_exec.arg_dict if shared_exec is not None else {}
     gradients = shared_exec.grad_dict if shared_exec is not None else {}
-    args, grads = [], []
+    args: list[Any] = []
+    grads: list[Any] = []
     for name, shape, dtype in zip(names, arg_shapes, arg_types, strict=True):
         shared = name in shared_names
         args.append(

@@ -12,8 +12,17 @@ from ..graph.json import GraphRecord, NodeRecord
 from ..graph.node import Entry, Node, rebuild, topological
 from ..ops import registry
 from ..ops.opdef import OpDef
+from .composition import HIDDEN
 
-__all__ = ["attributes", "copy_entries", "from_json", "number_draws", "substitute", "to_json"]
+__all__ = [
+    "attribute",
+    "attributes",
+    "copy_entries",
+    "from_json",
+    "number_draws",
+    "shown_attributes",
+    "to_json",
+]
 
 _CASTS = ("amp_cast", "amp_multicast")
 
@@ -24,14 +33,21 @@ def attributes(node: Node) -> dict[str, str]:
     return {**own, **node.user}
 
 
+def attribute(node: Node, key: str) -> str | None:
+    """One attribute of a node as a string; a name stands for its form between double underscores too."""
+    found = attributes(node)
+    return found.get(key, found.get(f"__{key}__"))
+
+
+def shown_attributes(node: Node) -> dict[str, str]:
+    """All attributes of a node; the hidden ones (``__lr_mult__``) under their short names too."""
+    found = attributes(node)
+    return {**found, **{key: found[f"__{key}__"] for key in HIDDEN if f"__{key}__" in found}}
+
+
 def copy_entries(entries: Sequence[Entry]) -> list[Entry]:
     """The same graph with nodes of its own."""
     return rebuild(entries, fresh=True)
-
-
-def substitute(entries: Sequence[Entry], replaced: Mapping[int, Entry]) -> list[Entry]:
-    """The graph with variables (by id) replaced by entries."""
-    return rebuild(entries, lambda node, inputs: [replaced[id(node)]] if id(node) in replaced else None)
 
 
 def number_draws(order: Sequence[Node]) -> int:
@@ -142,16 +158,37 @@ def from_json(text: str | bytes, source: str = "symbol JSON") -> tuple[list[Entr
         }
     )
     if unknown:
-        raise MXNetError(f"{source} uses operator(s) that are not here: {', '.join(unknown)}")
+        raise MXNetError(
+            f"{source} uses operator(s) that are not here: {', '.join(map(files.short, unknown))}"
+        )
     nodes: list[Node] = []
-    for item in record.nodes:
+    for index, item in enumerate(record.nodes):
         item = files.restored(item)
-        inputs = [Entry(nodes[source_node], output) for source_node, output in item.inputs]
+        inputs = _checked_entries(
+            nodes, item.inputs, f"the inputs of node {index} ({files.short(item.name)}) of {source}"
+        )
         if item.operator == "null":
             nodes.append(Node(None, item.name, user=dict(item.attributes)))
         else:
             nodes.append(_operator_node(item, inputs, source))
-    return [Entry(nodes[node], output) for node, output in record.heads], record
+    return _checked_entries(nodes, record.heads, f"the heads of {source}"), record
+
+
+# More outputs than any operator has; a larger count is damage.
+_MAXIMUM_OUTPUTS = 1 << 20
+
+
+def _checked_entries(nodes: Sequence[Node], pairs: Sequence[tuple[int, int]], what: str) -> list[Entry]:
+    """Entries by node and output numbers; every output must be there."""
+    entries = []
+    for place, output in pairs:
+        if output and output >= nodes[place].outputs:
+            raise MXNetError(
+                f"{what} name output {output} of node {place} ({files.short(nodes[place].name)}), which has "
+                f"{nodes[place].outputs} output(s)"
+            )
+        entries.append(Entry(nodes[place], output))
+    return entries
 
 
 def _operator_node(item: NodeRecord, inputs: list[Entry], source: str) -> Node:
@@ -161,12 +198,15 @@ def _operator_node(item: NodeRecord, inputs: list[Entry], source: str) -> Node:
     try:
         full = definition.parse(given)
     except MXNetError as error:
-        raise MXNetError(f"{source}, node {item.name}: {error}") from error
+        raise MXNetError(f"{source}, node {files.short(item.name)}: {error}") from error
     attrs = {key: full[key] for key in given}
     inputs = _with_auxiliary(definition, item.name, inputs, {**definition.defaults, **attrs})
     if user.get(str(definition.num_args_key)):
         user.pop(str(definition.num_args_key))
-    return Node(definition, item.name, inputs, attrs, user)
+    node = Node(definition, item.name, inputs, attrs, user)
+    if node.outputs > _MAXIMUM_OUTPUTS:
+        raise MXNetError(f"{source}, node {files.short(item.name)}: {node.outputs} outputs are not possible")
+    return node
 
 
 def _with_auxiliary(definition: OpDef, name: str, inputs: list[Entry], attrs: dict[str, Any]) -> list[Entry]:

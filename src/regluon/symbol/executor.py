@@ -1,7 +1,7 @@
 """Executor: a Symbol bound to the arrays of its arguments, with forward and backward.
 
-The graph runs as a generated program (`regluon.exec`). A forward in train mode keeps what torch's engine needs;
-`backward` puts the gradients into the bound buffers as each argument's request says.
+The graph runs as a generated program (`regluon.exec`). A forward in train mode keeps what torch's engine
+needs; `backward` puts the gradients into the bound buffers as each argument's request says.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy
 import torch
 from torch import Tensor
 
-from ..base import rng
+from ..base import config, rng
 from ..base.device import device
 from ..base.errors import MXNetError
 from ..exec import Program, interpret
 from ..graph.infer import GraphShapes
-from ..graph.node import Node, arguments_of, topological
+from ..graph.node import Entry, Node, arguments_of, topological
 from ..runtime import autograd
 from ..runtime.autograd import _explained
 from ..runtime.gradient import run_recorded
@@ -52,9 +52,7 @@ def grad_requests(grad_req: Any, names: Sequence[str]) -> dict[str, str]:
     elif isinstance(grad_req, Mapping):
         requests = {name: grad_req.get(name, "null") for name in names}
     else:
-        raise ValueError(
-            f"grad_req is a word, a list or a dict of words; received {type(grad_req).__name__}"
-        )
+        raise ValueError(f"grad_req is a word, a list or a dict of words; received {type(grad_req).__name__}")
     for name, request in requests.items():
         if request not in _REQUESTS:
             raise ValueError(f"grad_req must be in {_REQUESTS}; received {request!r} for {name}")
@@ -70,7 +68,8 @@ def _named(values: Any, names: Sequence[str], what: str, missing: bool) -> list[
         for name, value in zip(names, found, strict=True):
             if value is None and not missing:
                 raise ValueError(
-                    f"key `{name}` is missing in `{what}`, which has {', '.join(map(str, values)) or 'no keys'}"
+                    f"key `{name}` is missing in `{what}`, which has "
+                    f"{', '.join(map(str, values)) or 'no keys'}"
                 )
     elif isinstance(values, (list, tuple)):
         found = list(values)
@@ -153,7 +152,13 @@ class Executor:
             id(node): (tuple(array._t.shape), array._t.dtype)
             for node, array in zip(self._variables, self._arrays, strict=True)
         }
-        shapes = GraphShapes(self._entries, given).run()
+        open_nodes = [] if config.is_np_shape() else [node for node in self._order if _has_open_sizes(node)]
+        shapes = GraphShapes(self._entries, given, zero_is_unknown=bool(open_nodes)).run()
+        for node in open_nodes:
+            spec = shapes.spec(Entry(node, 0))
+            if spec is not None:
+                node.attrs = {**node.attrs, "shape": spec.shape}
+                node._full = None
         found = [shapes.spec(entry) for entry in self._entries]
         return [
             None if spec is None else self._cls.zeros_on(spec.shape, spec.dtype, self._ctx) for spec in found
@@ -255,9 +260,7 @@ class Executor:
         return any(self._wanted(place) for place in range(len(self._arguments)))
 
     def _wanted(self, place: int) -> bool:
-        return (
-            self.grad_arrays[place] is not None and self._grad_req[self._arguments[place].name] != "null"
-        )
+        return self.grad_arrays[place] is not None and self._grad_req[self._arguments[place].name] != "null"
 
     def _run(self, training: bool, key: int, recording: bool) -> list[Tensor]:
         """The values of the outputs; with ``recording`` also the heads and leaves for backward."""
@@ -439,7 +442,9 @@ class Executor:
                     )
                 _write(bound[name], array)
 
-    def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any) -> Executor:
+    def reshape(
+        self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any
+    ) -> Executor:
         """A new executor for other input shapes that shares the arrays of this one.
 
         An array whose shape stays is the same; a smaller one uses the beginning of the old one's memory; a
@@ -504,6 +509,12 @@ class Executor:
         return f"{self._symbol.debug_str()}Total {total // 2**20} MB allocated\n"
 
 
+def _has_open_sizes(node: Node) -> bool:
+    """Whether a node makes an array of a shape with zeros, which the arrays it meets decide."""
+    shape = node.attrs.get("shape")
+    return node.op is not None and not node.inputs and isinstance(shape, tuple) and 0 in shape
+
+
 def _fresh(result: Tensor, inputs: Sequence[Tensor]) -> Tensor:
     """A result that shares no memory with an argument, without its history."""
     shared = any(
@@ -525,8 +536,8 @@ def _resized(array: Any, shape: tuple[int, ...], name: str, allowed: bool, up_si
         return array
     if not allowed:
         raise MXNetError(
-            f"Shape of unspecified arg: {name} changed from {tuple(tensor.shape)} to {tuple(shape)}. This can "
-            "cause the new executor to not share parameters with the old one. Please check for error in "
+            f"Shape of unspecified arg: {name} changed from {tuple(tensor.shape)} to {tuple(shape)}. This "
+            "can cause the new executor to not share parameters with the old one. Please check for error in "
             "network. If this is intended, set partial_shaping=True to suppress this warning."
         )
     size = 1
@@ -535,7 +546,7 @@ def _resized(array: Any, shape: tuple[int, ...], name: str, allowed: bool, up_si
     if size > tensor.numel():
         if not up_sizing:
             raise MXNetError(
-                f"New shape of arg: {name} is larger than original ({tuple(tensor.shape)} to {tuple(shape)}). "
+                f"New shape of arg: {name} is larger than original: {tuple(tensor.shape)} to {tuple(shape)}. "
                 "First making a big executor and then down sizing it is more efficient than the reverse. If "
                 "you really want to up size, set allow_up_sizing=True to enable allocation of new arrays."
             )

@@ -8,8 +8,22 @@ from ..base import dtypes
 from ..ops.registry import get
 from ..runtime.handles import kinds
 from ..runtime.invoke import invoke
+from .operators import pair_function
 
-__all__ = ["arange", "eye", "full", "hypot", "linspace", "maximum", "minimum", "ones", "power", "zeros"]
+__all__ = [
+    "arange",
+    "eye",
+    "full",
+    "histogram",
+    "hypot",
+    "linspace",
+    "maximum",
+    "minimum",
+    "ones",
+    "power",
+    "split_v2",
+    "zeros",
+]
 
 
 def _create(operator: str, name: str | None, attr: Any, **attrs: Any) -> Any:
@@ -33,7 +47,7 @@ def full(
     shape: Any, val: float, dtype: Any = None, name: str | None = None, attr: Any = None, **kwargs: Any
 ) -> Any:
     """A Symbol of a shape filled with ``val``."""
-    return _create("_full", name, attr, shape=shape, value=val, dtype=dtype or "float32")
+    return _create("_full", name, attr, shape=shape, value=float(val), dtype=dtype or "float32")
 
 
 def eye(N: int, M: int = 0, k: int = 0, dtype: Any = None, name: str | None = None, attr: Any = None) -> Any:
@@ -74,31 +88,47 @@ def linspace(
     )
 
 
-def _pair(operator: str, scalar: str, rscalar: str, left: Any, right: Any) -> Any:
-    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
-        raise TypeError(f"{operator}: at least one operand must be a Symbol; received two numbers")
-    if isinstance(right, (int, float)):
-        return invoke(get(scalar), [left], {"scalar": right})
-    if isinstance(left, (int, float)):
-        return invoke(get(rscalar), [right], {"scalar": left})
-    return invoke(get(operator), [left, right], {})
+def split_v2(
+    ary: Any, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False, name: str | None = None
+) -> Any:
+    """A Symbol split into equal parts, or at the given indices.
+
+    Raises
+    ------
+    ValueError
+        If ``indices_or_sections`` is neither a number of parts nor indices.
+    """
+    if isinstance(indices_or_sections, int):
+        places: dict[str, Any] = {"indices": (), "sections": indices_or_sections}
+    elif isinstance(indices_or_sections, (tuple, list, set)):
+        places = {"indices": (0, *(int(index) for index in indices_or_sections)), "sections": 0}
+    else:
+        raise ValueError(
+            f"indices_or_sections must be either int, or tuple/list/set of ints; received "
+            f"{indices_or_sections!r}"
+        )
+    attrs = {**places, "axis": axis, "squeeze_axis": squeeze_axis}
+    return invoke(get("_split_v2"), [ary], attrs, None, name)
 
 
-def maximum(left: Any, right: Any) -> Any:
-    """The larger of two Symbols, or of a Symbol and a number, by element."""
-    return _pair("broadcast_maximum", "_maximum_scalar", "_maximum_scalar", left, right)
+def histogram(a: Any, bins: Any = 10, range: Any = None, name: str | None = None) -> Any:
+    """Counts of a Symbol's values in bins, and their edges; ``bins`` is a number, with ``range``, or edges.
+
+    Raises
+    ------
+    ValueError
+        If ``bins`` is a number without ``range``, or neither a number nor a Symbol.
+    """
+    if isinstance(bins, kinds.symbol):
+        return invoke(get("_histogram"), [a, bins], {}, None, name)
+    if not isinstance(bins, int) or range is None:
+        raise ValueError(
+            f"histogram takes bins as a Symbol of edges, or as an int with range; received {bins!r}"
+        )
+    return invoke(get("_histogram"), [a], {"bin_cnt": bins, "range": tuple(range)}, None, name)
 
 
-def minimum(left: Any, right: Any) -> Any:
-    """The smaller of two Symbols, or of a Symbol and a number, by element."""
-    return _pair("broadcast_minimum", "_minimum_scalar", "_minimum_scalar", left, right)
-
-
-def power(base: Any, exp: Any) -> Any:
-    """``base ** exp`` by element."""
-    return _pair("broadcast_power", "_power_scalar", "_rpower_scalar", base, exp)
-
-
-def hypot(left: Any, right: Any) -> Any:
-    """``sqrt(left**2 + right**2)`` by element."""
-    return _pair("broadcast_hypot", "_hypot_scalar", "_hypot_scalar", left, right)
+maximum = pair_function("maximum", "maximum", "The larger of two, by element.")
+minimum = pair_function("minimum", "minimum", "The smaller of two, by element.")
+power = pair_function("power", "pow", "The first to the power of the second, by element.")
+hypot = pair_function("hypot", "hypot", "``sqrt(left**2 + right**2)`` by element.")

@@ -77,9 +77,7 @@ def shapes_of(entries: Sequence[Entry], args: Sequence[Any], kwargs: Mapping[str
         if not config.is_np_shape() and checked == ():
             checked = None
         given[id(node)] = (checked, _declared_dtype(node))
-    return GraphShapes(
-        entries, given, zero_is_unknown=not config.is_np_shape(), assume_equal=False
-    ).run()
+    return GraphShapes(entries, given, zero_is_unknown=not config.is_np_shape(), assume_equal=False).run()
 
 
 def infer_shapes(
@@ -100,7 +98,7 @@ def infer_shapes(
         [of(entry) for entry in entries],
         [of(Entry(node, 0)) for node in auxiliary],
     )
-    if partial or all(shapes.spec(entry) is not None for entry in entries) and not _undecided(lists[0]):
+    if partial or (all(shapes.spec(entry) is not None for entry in entries) and not _undecided(lists[0])):
         return lists
     missing = [
         f"{node.name}: {shape}"

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy
 import torch
 
-from ..array import arithmetic
 from ..base import config, dtypes
 from ..base.errors import MXNetError, NotImplementedForSymbol
-from ..base.naming import current_attributes, current_manager
-from ..graph.infer import GraphShapes
 from ..graph.node import Entry, Node, arguments_of, topological
-from ..ops.opdef import OpDef
 from ..ops.registry import get
-from ..runtime.handles import kinds, user_location
-from ..runtime.invoke import definition_attrs, invoke
-from ..runtime.state import state
-from . import binding, convert, inference
+from ..runtime.handles import kinds
+from ..runtime.invoke import invoke
+from . import binding, convert, inference, operators
+from .composition import apply_operator, compose, user_attributes
 from .executor import Executor
 
-__all__ = ["Group", "Symbol", "Variable", "fromjson", "load", "load_json", "np_symbol", "var"]
+__all__ = ["NpSymbol", "Symbol"]
 
 
 class Symbol:
     """One or several outputs of a graph.
 
     Made by `var` and by the functions of ``mx.sym``. Inside a block that is being recorded a Symbol also
-    knows its
-    shape and type, and indexing means what it means for arrays; elsewhere ``symbol[i]`` selects output ``i``.
+    knows its shape and type, and indexing means what it means for arrays; elsewhere ``symbol[i]`` selects
+    output ``i``.
     """
 
     _kind: Any = "nd"
@@ -63,48 +58,7 @@ class Symbol:
 
     _items: Any = None
 
-    @classmethod
-    def _compose(
-        cls, definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any], name: str | None, user: Any
-    ) -> Any:
-        """Apply an operator to Symbols; missing inputs become variables named after the node."""
-        given = definition_attrs(definition, {k: v for k, v in attrs.items() if k[:2] != "__"})
-        text = {key: str(value) for key, value in attrs.items() if key[:2] == "__"}
-        text.update(current_attributes({dunder(k): str(v) for k, v in (user or {}).items()}))
-        name = current_manager().get(name, definition.name.lower())
-        entries: list[Entry | None] = []
-        for array in arrays:
-            if array is None:
-                entries.append(None)
-            elif isinstance(array, Symbol):
-                entries.extend(array._list() if definition.variadic else [array._single()])
-            else:
-                raise TypeError(
-                    f"type {type(array)} not supported: an operator takes all Symbols or all arrays"
-                )
-        full = {**definition.defaults, **given}
-        if definition.variadic:
-            if definition.num_args_key in definition.parameters:
-                given[definition.num_args_key] = len(entries)  # type: ignore[index]
-        else:
-            wanted = definition.input_names(full)
-            optional_from = len(definition.inputs) - len(definition.optional)
-            for place, input_name in enumerate(wanted):
-                if place < len(entries) and entries[place] is not None:
-                    continue
-                if definition.active is None and input_name in definition.optional and place >= optional_from:
-                    continue
-                variable = Node(None, f"{name}_{input_name}", user=dict(text))
-                variable.is_aux = input_name in definition.aux
-                entry = Entry(variable, 0)
-                if place < len(entries):
-                    entries[place] = entry
-                else:
-                    entries.append(entry)
-            entries = entries[: len(wanted)]
-        kept = [entry for entry in entries if entry is not None]
-        node = Node(definition, name, kept, given, text, location=user_location())
-        return cls._of([Entry(node, index) for index in range(node.visible)])
+    _compose = classmethod(apply_operator)
 
     # Entries ----------------------------------------------------------------------
 
@@ -130,8 +84,8 @@ class Symbol:
     @property
     def name(self) -> str | None:
         """The node's name; None for a group."""
-        nodes = {id(entry.node): entry.node for entry in self._list()}
-        return next(iter(nodes.values())).name if len(nodes) == 1 else None
+        node = self._node()
+        return None if node is None else node.name
 
     def __repr__(self) -> str:
         label = "_Symbol" if self._kind == "np" else "Symbol"
@@ -172,6 +126,10 @@ class Symbol:
     def item(self) -> Any:
         """A Symbol has no value: raises NotImplementedForSymbol."""
         return self._no_value("item")
+
+    def backward(self) -> Any:
+        """A Symbol has no value: raises NotImplementedForSymbol."""
+        return self._no_value("backward")
 
     def wait_to_read(self) -> Any:
         """A Symbol has no value: raises NotImplementedForSymbol."""
@@ -242,7 +200,10 @@ class Symbol:
         if self._s is not None:
             return self._index_traced(key)
         if isinstance(key, slice):
-            return Group([self[i] for i in range(*key.indices(len(self._entries)))])
+            chosen = [self._entries[i] for i in range(*key.indices(len(self._entries)))]
+            if not chosen:
+                raise IndexError(f"{key} chooses none of the {len(self._entries)} output(s) of {self!r}")
+            return type(self)._of(chosen)
         if isinstance(key, str):
             return self._by_name(key)
         if not isinstance(key, int):
@@ -344,26 +305,47 @@ class Symbol:
     # Attributes ----------------------------------------------------------------------
 
     def attr(self, key: str) -> str | None:
-        """One attribute of the node as a string, or None."""
-        return convert.attributes(self._single().node).get(key)
+        """One attribute of the node as a string, or None; a group has none."""
+        node = self._node()
+        return None if node is None else convert.attribute(node, key)
 
     def list_attr(self, recursive: bool = False) -> dict[str, str]:
-        """The attributes of the node as strings."""
+        """The attributes of the node as strings.
+
+        Raises
+        ------
+        DeprecationWarning
+            If ``recursive``: that is `attr_dict`.
+        """
         if recursive:
-            raise DeprecationWarning("list_attr(recursive=True) is replaced by attr_dict()")
-        return convert.attributes(self._single().node)
+            raise DeprecationWarning(
+                "Symbol.list_attr with recursive=True has been deprecated. Please use attr_dict instead."
+            )
+        node = self._node()
+        return {} if node is None else convert.shown_attributes(node)
 
     def attr_dict(self) -> dict[str, dict[str, str]]:
         """The attributes of every node that has some."""
-        found = {node.name: convert.attributes(node) for node in self._order()}
+        found = {node.name: convert.shown_attributes(node) for node in self._order()}
         return {name: attributes for name, attributes in found.items() if attributes}
 
+    def _node(self) -> Node | None:
+        nodes = {id(entry.node): entry.node for entry in self._list()}
+        return next(iter(nodes.values())) if len(nodes) == 1 else None
+
     def _set_attr(self, **kwargs: str) -> None:
+        """Set free attributes of the node, or its operator's parameters, from strings."""
         node = self._single().node
         for key, value in kwargs.items():
             if not isinstance(value, str):
-                raise ValueError(f"an attribute of a Symbol is a string; {key} is {type(value).__name__}")
-            node.user = {**node.user, key: value}
+                raise ValueError(
+                    f"Set Attr only accepts string values: the attribute {key!r} is {type(value).__name__}"
+                )
+            if node.op is not None and key in node.op.parameters:
+                node.attrs = {**node.attrs, key: node.op.parameters[key].read(value, node.op.name)}
+                node._full = None
+            else:
+                node.user = {**node.user, **user_attributes({key: value})}
 
     # Shapes and types ----------------------------------------------------------------------
 
@@ -424,7 +406,9 @@ class Symbol:
                 lines.append(f"Variable:{node.name}")
                 continue
             lines += ["-" * 20, f"Op:{node.op.name}, Name={node.name}", "Inputs:"]
-            lines += [f"\targ[{i}]={e.node.name}({e.index})" for i, e in enumerate(node.inputs)]
+            for place, entry in enumerate(node.inputs):
+                version = " version=0" if entry.node.op is None else ""
+                lines.append(f"\targ[{place}]={entry.node.name}({entry.index}){version}")
             attributes = convert.attributes(node)
             if attributes:
                 lines += ["Attrs:", *(f"\t{key}={value}" for key, value in sorted(attributes.items()))]
@@ -433,16 +417,16 @@ class Symbol:
     # Composing and running ----------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """This graph with variables replaced by other Symbols, by place or name."""
-        kwargs.pop("name", None)
-        arguments = arguments_of(self._order())[0]
-        replaced = {id(node): symbol._single() for node, symbol in zip(arguments, args, strict=False)}
-        named = {node.name: node for node in arguments}
-        for key, symbol in kwargs.items():
-            if key not in named:
-                raise ValueError(f"{key!r} is no argument of this Symbol; it has {', '.join(named)}")
-            replaced[id(named[key])] = symbol._single()
-        return type(self)._of(convert.substitute(self._list(), replaced))
+        """This graph with variables replaced by other Symbols, by place or name; ``name=`` names the result.
+
+        Raises
+        ------
+        TypeError
+            If a replacement is no Symbol, or both ways are mixed.
+        MXNetError
+            For a name that is no argument, or a Symbol with several outputs.
+        """
+        return compose(self, args, kwargs)
 
     def eval(self, ctx: Any = None, **kwargs: Any) -> list[Any]:
         """The outputs for named arrays, as a list.
@@ -522,13 +506,41 @@ class Symbol:
     _simple_bind = simple_bind
 
     def optimize_for(
-        self, backend: str, args: Any = None, aux: Any = None, ctx: Any = None, **kwargs: Any
+        self,
+        backend: str,
+        args: Any = None,
+        aux: Any = None,
+        ctx: Any = None,
+        shape_dict: Any = None,
+        type_dict: Any = None,
+        stype_dict: Any = None,
+        skip_infer: bool = False,
+        **kwargs: Any,
     ) -> Any:
-        """The graph rewritten by a registered backend."""
+        """The graph rewritten by a registered backend; ``kwargs`` are the backend's options.
+
+        Raises
+        ------
+        ValueError
+            If there is no such backend.
+        MXNetError
+            If the backend gives no valid graph.
+        """
         from ..exec import backends
 
-        del args, aux, ctx
-        return type(self)._of(backends.get(backend).rewrite(self._list(), kwargs))
+        del args, aux, ctx, shape_dict, type_dict, stype_dict, skip_infer
+        return type(self)._of(backends.apply([(backend, kwargs)], self._list()))
+
+    def get_backend_symbol(self, backend: str) -> Any:
+        """The graph rewritten by a registered backend, as `optimize_for` does."""
+        return self.optimize_for(backend)
+
+    def gradient(self, wrt: Any) -> Any:
+        """Not there, as in the originals: raises MXNetError."""
+        raise MXNetError(
+            f"the gradient of {self!r} as a Symbol is not available. Bind the Symbol and call "
+            "Executor.backward, or compute it on arrays under autograd.record()"
+        )
 
     def as_np_ndarray(self) -> Any:
         """The same outputs as a Symbol of the NumPy kind."""
@@ -586,29 +598,11 @@ class NpSymbol(Symbol):
         return id(self) >> 4
 
 
-def dunder(key: str) -> str:
-    return key if key.startswith("__") else f"__{key}__"
-
-
 def _unpickle(text: str, kind: str) -> Any:
-    symbol = load_json(text)
+    entries, _ = convert.from_json(text)
+    symbol = Symbol._of(entries)
     return symbol.as_np_ndarray() if kind == "np" else symbol
 
 
-arithmetic.install(Symbol, inplace=False)
-
-
-def _inplace(name: str) -> Any:
-    def method(self: Any, other: Any) -> Any:
-        result = arithmetic.apply_binary(name, self, other)
-        if self._s is None:
-            return result
-        self._s.tracer.assign(self, result)
-        return self
-
-    return method
-
-
-for _name in arithmetic._INPLACE:
-    setattr(Symbol, f"__i{_name}__", _inplace(_name))
+operators.install(Symbol)
 kinds.symbol, kinds.np_symbol = Symbol, NpSymbol

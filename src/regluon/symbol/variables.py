@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from ..base import dtypes
-from ..base.naming import current_attributes
 from ..graph.node import Entry, Node
 from . import convert
-from .symbol import Symbol, dunder
+from .composition import user_attributes
+from .symbol import Symbol
 
 __all__ = ["Group", "Variable", "fromjson", "load", "load_json", "np_symbol", "var"]
+
+_STORAGE = {"default": 0, "row_sparse": 1, "csr": 2}
 
 
 def var(
@@ -53,10 +56,10 @@ def var(
         For an extra keyword that is not of the form ``__key__``.
     """
     if not isinstance(name, str):
-        raise TypeError(f"a variable's name is a string; received {name!r}")
-    user = current_attributes({dunder(key): str(value) for key, value in (attr or {}).items()})
+        raise TypeError(f"Expect a string for variable `name`; received {name!r}")
+    user = user_attributes(attr)
     if shape is not None:
-        user["__shape__"] = str(tuple(shape))
+        user["__shape__"] = str((shape,) if isinstance(shape, int) else tuple(shape))
     if lr_mult is not None:
         user["__lr_mult__"] = str(lr_mult)
     if wd_mult is not None:
@@ -66,11 +69,16 @@ def var(
     if init is not None:
         user["__init__"] = init if isinstance(init, str) else init.dumps()
     if stype is not None:
-        user["__storage_type__"] = str({"default": 0, "row_sparse": 1, "csr": 2}[stype])
+        if stype not in _STORAGE:
+            raise ValueError(f"stype is one of {', '.join(_STORAGE)}; received {stype!r}")
+        user["__storage_type__"] = str(_STORAGE[stype])
+    if profiler_scope is not None:
+        user["__profiler_scope__"] = str(profiler_scope)
     for key, value in kwargs.items():
         if not (key.startswith("__") and key.endswith("__")):
             raise ValueError(
-                f"var got the keyword {key!r}; extra attributes are written __{key}__ (or passed in attr=)"
+                f"Attribute name={key} is not supported. Additional attributes must start and end with "
+                f"double underscores, e.g, __{key}__"
             )
         user[key] = str(value)
     return Symbol._of([Entry(Node(None, name, user=user), 0)])
@@ -89,12 +97,24 @@ def Group(symbols: Sequence[Any], create_fn: Any = None) -> Any:
     del create_fn
     symbols = list(symbols)
     if not symbols or any(not isinstance(symbol, Symbol) for symbol in symbols):
-        raise TypeError(f"Group expects a non-empty list of Symbols; received {symbols!r}")
+        raise TypeError(f"Expected a list of symbols as input, and at least one; received {symbols!r}")
     return type(symbols[0])._of([entry for symbol in symbols for entry in symbol._list()])
 
 
 def load_json(json_str: str | bytes) -> Any:
-    """A Symbol from the text of `Symbol.tojson` (of any version of MXNet)."""
+    """A Symbol from the text of `Symbol.tojson` (of any version of MXNet).
+
+    Raises
+    ------
+    TypeError
+        If it is no text.
+    MXNetError
+        If it is no symbol JSON, or names operators that are not there.
+    """
+    if not isinstance(json_str, (str, bytes)):
+        raise TypeError(
+            f"fname required to be string: load_json reads text; received {type(json_str).__name__}"
+        )
     entries, _ = convert.from_json(json_str)
     return Symbol._of(entries)
 
@@ -103,9 +123,19 @@ fromjson = load_json
 
 
 def load(fname: Any) -> Any:
-    """A Symbol from a ``-symbol.json`` file."""
+    """A Symbol from a ``-symbol.json`` file.
+
+    Raises
+    ------
+    TypeError
+        If ``fname`` is no path.
+    OSError
+        If the file cannot be read.
+    MXNetError
+        If it is no symbol JSON, or names operators that are not there.
+    """
+    if not isinstance(fname, (str, bytes, os.PathLike)):
+        raise TypeError(f"fname need to be string; received {type(fname).__name__}")
     with open(fname, "rb") as file:
         entries, _ = convert.from_json(file.read(), str(fname))
     return Symbol._of(entries)
-
-

@@ -72,11 +72,12 @@ def _check_label(data: Any, label: Any, attrs: dict[str, Any]) -> None:
         return
     if not attrs["multi_output"] and not attrs["preserve_shape"] and tuple(label) == tuple(data[:1]):
         return
+    if attrs["multi_output"] and tuple(label) == (data[0], 1, *data[2:]):
+        return
     raise MXNetError(
         f"SoftmaxOutput: expected a label of shape {expected} (classes) or {tuple(data)} (probabilities) for "
-        "data "
-        f"{tuple(data)} with multi_output={attrs['multi_output']}, preserve_shape={attrs['preserve_shape']}; "
-        f"received {tuple(label)}"
+        f"data {tuple(data)} with multi_output={attrs['multi_output']}, "
+        f"preserve_shape={attrs['preserve_shape']}; received {tuple(label)}"
     )
 
 
@@ -110,8 +111,8 @@ def _softmax_gradient(
         scale = scale / (output.shape[0] if attrs["multi_output"] else places.numel())
     gradient = gradient * scale
     if attrs["normalization"] == "valid":
-        count = (~ignored).sum() if attrs["use_ignore"] else torch.full_like(ignored.sum(), ignored.numel())
-        gradient = gradient / count.clamp(min=1)
+        # The original counts so whether or not it ignores.
+        gradient = gradient / (~ignored).sum().clamp(min=1)
     return gradient * head if attrs["out_grad"] else gradient
 
 
@@ -179,7 +180,11 @@ def softmax_output(
 
 
 def _fill_like_data(shapes: list[Any], attrs: dict[str, Any]) -> list[Any]:
-    return [shapes[0], shapes[0] if shapes[1] is None else shapes[1]]
+    data = shapes[0]
+    if shapes[1] is not None or data is None:
+        return [data, shapes[1]]
+    # One output a sample: its label is a vector, as in the original.
+    return [data, data[:1] if len(data) == 2 and data[1] == 1 else data]
 
 
 def _check_regression(data: Any, label: Any, name: str) -> None:

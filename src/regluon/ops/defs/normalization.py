@@ -98,6 +98,9 @@ def _batch_norm(
             f"received {tuple(gamma.shape)}"
         )
     if global_statistics:
+        if source.requires_grad or scale.requires_grad:
+            # Backward needs these values even when another graph's backward has moved the statistics.
+            moving_mean, moving_var = moving_mean.clone(), moving_var.clone()
         output = torch.batch_norm(source, scale, beta, moving_mean, moving_var, False, 0.0, eps, False)
         mean, inverse = moving_mean, moving_var
         if shown:

@@ -169,7 +169,7 @@ _ARITHMETIC: tuple[
     ("multiply", ("multiply",), torch.mul, "Product", mul_scalar, None, None),
     ("mod", ("mod", "remainder"), _mod, "Remainder with the sign of the divisor (0 for divisor 0)",
      mod_scalar, ("rmod", rmod_scalar), None),
-    ("power", ("power",), _power, "Left operand to the power of the right one",
+    ("power", ("power", "pow"), _power, "Left operand to the power of the right one",
      power_scalar, ("rpower", rpower_scalar), "float32"),
     ("floor_divide", ("floor_divide",), _floor_divide, "Largest integer not above the quotient",
      _with_right(special.floor_divide), ("rfloor_divide", _with_left(special.floor_divide)), None),
@@ -243,7 +243,7 @@ def _define_reals() -> None:
         "_npi_true_divide_scalar", "_npi_rtrue_divide_scalar", None, "lhs",
     )  # fmt: skip
     _define_real(
-        "_npi_arctan2", ("arctan2",), torch.atan2, "Angle of the point (x2, x1) in radians, in (-pi, pi]",
+        "_npi_arctan2", ("arctan2", "atan2"), torch.atan2, "Angle of the point (x2, x1) in radians, in (-pi, pi]",
         "_npi_arctan2_scalar", "_npi_rarctan2_scalar", None, "x1",
     )  # fmt: skip
     _define_real(

@@ -142,7 +142,7 @@ def _define(name: str) -> None:
         **values: float | None,
     ) -> Tensor:
         final = floating(dtype, f"random.{name}")
-        given = _chosen([values[n] for n in names], [input1, input2])
+        given = _chosen([values.get(n, _OPTIONAL.get(name)) for n in names], [input1, input2])
         _check(name, {n: _smallest(value) for n, value in zip(names, given, strict=True)})
         tensors = _parameters(given, size, final, ctx, appended)
         return transform(_rng, *tensors).to(final)

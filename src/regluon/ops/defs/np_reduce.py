@@ -60,7 +60,7 @@ def np_sum(
     return result if initial is None else result + initial
 
 
-@operator("_npi_prod", aliases=("_np_prod", "_np_product"), np="prod", infer=_infer_total, amp="float32")
+@operator("_npi_prod", aliases=("_np_prod", "_np_product"), np=("prod", "product"), infer=_infer_total, amp="float32")
 def np_prod(
     a: Tensor,
     *,
@@ -124,7 +124,7 @@ def np_all(data: Tensor, *, axis: Shape | None = None, keepdims: bool = False) -
     return torch.all(data != 0, axes, keepdim=keepdims) if axes else data != 0
 
 
-@operator("_npi_any", aliases=("_np_any", "_np_sometrue"), np="any", gradient="zero", infer=_infer_truth)
+@operator("_npi_any", aliases=("_np_any", "_np_sometrue"), np=("any", "sometrue"), gradient="zero", infer=_infer_truth)
 def np_any(data: Tensor, *, axis: Shape | None = None, keepdims: bool = False) -> Tensor:
     """Whether any element over axes is true."""
     axes = _axes(data.dim(), axis, False, "any")

@@ -51,15 +51,15 @@ _MATH = (
     _Row("_npi_sin", ("sin",), torch.sin, "Sine of an angle in radians."),
     _Row("_npi_cos", ("cos",), torch.cos, "Cosine of an angle in radians."),
     _Row("_npi_tan", ("tan",), torch.tan, "Tangent of an angle in radians.", amp="float32"),
-    _Row("_npi_arcsin", ("arcsin",), torch.asin, "Inverse sine in [-pi/2, pi/2].", amp="float32"),
-    _Row("_npi_arccos", ("arccos",), torch.acos, "Inverse cosine in [0, pi].", amp="float32"),
-    _Row("_npi_arctan", ("arctan",), torch.atan, "Inverse tangent in (-pi/2, pi/2)."),
+    _Row("_npi_arcsin", ("arcsin", "asin"), torch.asin, "Inverse sine in [-pi/2, pi/2].", amp="float32"),
+    _Row("_npi_arccos", ("arccos", "acos"), torch.acos, "Inverse cosine in [0, pi].", amp="float32"),
+    _Row("_npi_arctan", ("arctan", "atan"), torch.atan, "Inverse tangent in (-pi/2, pi/2)."),
     _Row("_npi_sinh", ("sinh",), torch.sinh, "Hyperbolic sine.", amp="float32"),
     _Row("_npi_cosh", ("cosh",), torch.cosh, "Hyperbolic cosine.", amp="float32"),
     _Row("_npi_tanh", ("tanh",), torch.tanh, "Hyperbolic tangent."),
-    _Row("_npi_arcsinh", ("arcsinh",), torch.asinh, "Inverse hyperbolic sine."),
-    _Row("_npi_arccosh", ("arccosh",), torch.acosh, "Inverse hyperbolic cosine, for ``x >= 1``."),
-    _Row("_npi_arctanh", ("arctanh",), torch.atanh, "Inverse hyperbolic tangent.", amp="float32"),
+    _Row("_npi_arcsinh", ("arcsinh", "asinh"), torch.asinh, "Inverse hyperbolic sine."),
+    _Row("_npi_arccosh", ("arccosh", "acosh"), torch.acosh, "Inverse hyperbolic cosine, for ``x >= 1``."),
+    _Row("_npi_arctanh", ("arctanh", "atanh"), torch.atanh, "Inverse hyperbolic tangent.", amp="float32"),
     _Row("_npi_degrees", ("degrees", "rad2deg"), torch.rad2deg, "Convert radians to degrees."),
     _Row("_npi_radians", ("radians", "deg2rad"), torch.deg2rad, "Convert degrees to radians."),
     _Row("_npi_rint", ("rint",), special.round_half_down, "Nearest integer, halves down.", "zero"),
@@ -185,7 +185,7 @@ for _row in _TESTS:
     _define_test(_row)
 
 
-@operator("_npi_bitwise_not", np=("bitwise_not", "invert"), gradient="zero", infer=infer_same)
+@operator("_npi_bitwise_not", np=("bitwise_not", "invert", "bitwise_invert"), gradient="zero", infer=infer_same)
 def bitwise_not(x: Tensor) -> Tensor:
     """Invert every bit of an integer; ``not x`` of a boolean. Raises MXNetError for real numbers."""
     require_integers("bitwise_not", x)

@@ -1,0 +1,176 @@
+"""Fused training graphs: results, gradients of every order and moving statistics are the plain ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import regluon as mx
+from regluon.gluon import nn
+
+
+class Block(mx.gluon.HybridBlock):
+    """A residual block, in the two orders of ResNet v1 and v2."""
+
+    def __init__(self, before: bool, **norm: Any) -> None:
+        super().__init__()
+        self.before = before
+        self.first = nn.Conv2D(4, 3, padding=1, in_channels=4)
+        self.second = nn.Conv2D(4, 3, padding=1, in_channels=4, use_bias=False)
+        self.norms = nn.HybridSequential()
+        for _ in range(2):
+            self.norms.add(nn.BatchNorm(in_channels=4, **norm))
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        if self.before:
+            y = self.first(F.relu(self.norms[0](x)))
+            return F.relu(self.norms[1](y)) + self.second(x)
+        y = F.Activation(self.norms[0](self.first(x)), act_type="relu")
+        return F.Activation(self.norms[1](self.second(y)) + x, act_type="relu")
+
+
+def build(before: bool, hybridize: bool, **norm: Any) -> tuple[Block, mx.nd.NDArray]:
+    mx.random.seed(2)
+    net = Block(before, **norm)
+    net.initialize(mx.init.Xavier())
+    for item in net.norms:
+        item.gamma.set_data(mx.nd.random.uniform(0.5, 1.5, shape=(4,)))
+    x = mx.nd.random.normal(shape=(3, 4, 6, 6))
+    x.attach_grad()
+    if hybridize:
+        net.hybridize()
+    return net, x
+
+
+def state_of(net: Block, x: mx.nd.NDArray) -> dict[str, np.ndarray]:
+    found = {"x": x.grad.asnumpy()}
+    for name, parameter in net._collect_params_with_prefix().items():
+        found[name] = parameter.data().asnumpy()
+        if parameter.grad_req != "null":
+            found[f"{name} gradient"] = parameter.grad().asnumpy()
+    return found
+
+
+def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in other.items():
+        np.testing.assert_allclose(
+            one[name], value, rtol=1e-3, atol=1e-4 * max(1, np.abs(value).max()), err_msg=name
+        )
+
+
+def operators(net: mx.gluon.HybridBlock) -> list[str]:
+    recorded = next(r for r in net._cached.graphs.values() if r.mode[1])
+    return [node.op.name for node in recorded.program.nodes]
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(
+    "norm", [{}, {"scale": False}, {"use_global_stats": True}, {"axis": 3, "in_channels": 6}]
+)
+def test_a_step_equals_the_imperative_one(before: bool, norm: dict[str, Any]) -> None:
+    states = []
+    for hybridize in (False, True):
+        net, x = build(before, hybridize) if "axis" not in norm else axis_three(before, hybridize)
+        if norm and "axis" not in norm:
+            net, x = build(before, hybridize, **norm)
+        for _ in range(2):
+            with mx.autograd.record():
+                out = net(x)
+                loss = (out * out).mean()
+            loss.backward()
+        states.append(state_of(net, x))
+    same(states[1], states[0])
+
+
+def axis_three(before: bool, hybridize: bool) -> tuple[Block, mx.nd.NDArray]:
+    net, x = build(before, hybridize)
+    for item in net.norms:
+        item._kwargs["axis"] = 3
+        for name in ("gamma", "beta", "running_mean", "running_var"):
+            parameter = getattr(item, name)
+            parameter.shape = None
+            parameter.shape = (6,)
+            parameter.initialize(force_reinit=True)
+    return net, x
+
+
+def test_the_operators_are_fused() -> None:
+    net, x = build(False, True)
+    with mx.autograd.record():
+        net(x)
+    assert operators(net) == ["convolution_channels_last", "batch_norm"] * 2 + ["contiguous"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_gradients_of_gradients(before: bool) -> None:
+    found = []
+    for hybridize in (False, True):
+        net, x = build(before, hybridize)
+        with mx.autograd.record():
+            loss = (net(x) ** 3).mean()
+            (first,) = mx.autograd.grad(loss, [x], create_graph=True)
+            penalty = (first * first).sum()
+        penalty.backward()
+        found.append(state_of(net, x))
+    assert max(np.abs(found[0]["x"]).max(), 0) > 0
+    same(found[1], found[0])
+
+
+def test_moving_statistics_move_once_for_each_backward() -> None:
+    net, x = build(False, True)
+    mean = net.norms[0].running_mean
+    before = mean.data().asnumpy()
+    with mx.autograd.record():
+        net(x)
+    assert (mean.data().asnumpy() == before).all(), "a forward alone commits nothing"
+    with mx.autograd.record():
+        first, second = net(x).sum(), net(x * 2).sum()
+    first.backward(retain_graph=True)
+    once = mean.data().asnumpy()
+    assert (once != before).any()
+    first.backward()
+    assert (mean.data().asnumpy() == once).all(), "the second backward of one forward commits nothing"
+    second.backward()
+    assert (mean.data().asnumpy() != once).any()
+
+
+def test_outputs_and_gradients_lie_rows_first() -> None:
+    net, x = build(False, True)
+    with mx.autograd.record():
+        out = net(x)
+    out.backward()
+    assert out._t.is_contiguous() and x.grad._t.is_contiguous()
+
+
+def test_an_activation_does_not_overwrite_what_is_read_elsewhere() -> None:
+    class Shared(mx.gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = nn.Dense(5, in_units=6)
+
+        def hybrid_forward(self, F: Any, x: Any) -> Any:
+            y = self.dense(x)
+            z = y + y * 2
+            return F.tanh(y) + F.sigmoid(y) * F.relu(z), z, y
+
+    results = []
+    for hybridize in (False, True):
+        mx.random.seed(4)
+        net = Shared()
+        net.initialize(mx.init.Normal(1.0))
+        x = mx.nd.random.normal(shape=(3, 6))
+        x.attach_grad()
+        if hybridize:
+            net.hybridize()
+        with mx.autograd.record():
+            outputs = net(x)
+            loss = sum((out * out).sum() for out in outputs)
+        loss.backward()
+        results.append(
+            [out.asnumpy() for out in outputs] + [x.grad.asnumpy(), net.dense.weight.grad().asnumpy()]
+        )
+    for one, other in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
