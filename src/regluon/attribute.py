@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .base.naming import AttrScope
+from .base.naming import current_scope as current
 
-__all__ = ["AttrScope"]
+__all__ = ["AttrScope", "current"]

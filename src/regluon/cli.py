@@ -1,13 +1,17 @@
-"""The ``regluon`` command: ``demo``, ``info`` and ``run``."""
+"""The ``regluon`` command: ``demo``, ``info``, ``run``, ``inspect`` and ``convert``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 __all__ = ["app", "main"]
+
+# Bytes from which on a conversion shows how far it is.
+_LARGE_FILE = 1 << 26
 
 app = typer.Typer(
     name="regluon",
@@ -64,6 +68,122 @@ def run(
     if api not in ("1", "2", "auto"):
         raise typer.BadParameter(f"expected 1, 2 or auto, got {api!r}", param_hint="--api")
     raise typer.Exit(run_program(target, arguments or [], module, api))
+
+
+@app.command()
+def inspect(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Files to describe.", show_default=False)
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Print long lists whole.")] = False,
+) -> None:
+    """Show what is in model files, without running or loading them.
+
+    Reads -symbol.json of all versions (operators with counts, those that are unknown here, inputs,
+    parameters), arrays (.params, .npz, .npy, .safetensors), optimizer states (.states) and RecordIO files.
+    A symbol is compared with the arrays that are given with it.
+
+    Exit code: 0, or 1 if a file could not be read.
+    """
+    import json as json_text
+
+    from rich.console import Console
+
+    from .serial.inspection import describe_together
+    from .serial.report import print_report
+
+    found = describe_together(files)
+    if json:
+        typer.echo(json_text.dumps(found, indent=2))
+    else:
+        print_report(found, Console(), every)
+    for facts in found:
+        if "error" in facts:
+            typer.echo(f"error: {facts['error']}", err=True)
+    raise typer.Exit(any("error" in facts for facts in found))
+
+
+@app.command()
+def convert(
+    source: Annotated[
+        Path, typer.Argument(metavar="SRC", help="Arrays, or a -symbol.json.", show_default=False)
+    ],
+    target: Annotated[Path, typer.Argument(metavar="DST", help="File to write.", show_default=False)],
+    format: Annotated[
+        str | None, typer.Option(help="params, npz or safetensors; by default what DST ends with.")
+    ] = None,
+    names: Annotated[
+        str,
+        typer.Option(
+            help="keep; plain (without arg: and aux:); export (with them); structural (0.weight, of 2.0 and "
+            "save_parameters) or full (net0_dense0_weight, of 1.x), both with --net."
+        ),
+    ] = "keep",
+    net: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:CALLABLE", help="What makes the network whose names are wanted; it is run."
+        ),
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(help="Arrays, or (best) a symbol, of the same network with the wanted names."),
+    ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN=TEXT", help="Regular expression to replace in names; may be repeated."),
+    ] = None,
+    symbol: Annotated[
+        Path | None,
+        typer.Option(help="The symbol of the parameters: tells aux: from arg: for --names export."),
+    ] = None,
+    dense: Annotated[bool, typer.Option("--dense", help="Make sparse arrays dense.")] = False,
+    api: Annotated[int, typer.Option(min=1, max=2, help="API generation in which --net is made.")] = 2,
+) -> None:
+    """Convert arrays between .params, .npz and .safetensors, and names between MXNet 1.x and 2.0.
+
+    A -symbol.json as SRC gets other names for its variables (--like, --rename), so that an export can be
+    converted as a pair. DST is replaced in one step: it is the old file or the whole new one.
+
+    Exit code: 0; 1 if a file is damaged or names do not fit; 2 for wrong options.
+    """
+    from . import config
+    from .base.errors import MXNetError
+    from .serial import conversion
+    from .serial.report import size_text
+
+    if names in ("structural", "full") and net is None:
+        raise typer.BadParameter(f"{names} names are those of a network: give --net", param_hint="--names")
+    if net is not None:
+        config.set_api(1 if names == "full" else api)
+    try:
+        done = conversion.convert(
+            source, target, format, names, net, like, rename or (), symbol, dense, _progress
+        )
+    except MXNetError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    except OSError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    what = "variables" if done.format == "symbol" else "arrays"
+    typer.echo(
+        f"{target}: {done.format}, {done.count} {what}, {size_text(done.size)}, {len(done.renamed)} renamed"
+    )
+
+
+def _progress(arrays: Iterator[Any], size: int) -> Iterator[Any]:
+    """Show a bar of bytes for large files, where there is a terminal."""
+    from tqdm import tqdm
+
+    hidden = None if size >= _LARGE_FILE else True
+    with tqdm(total=size, unit="B", unit_scale=True, disable=hidden, leave=False) as bar:
+        for array in arrays:
+            yield array
+            bar.update(array.size)
 
 
 def _missing_modules(*names: str) -> list[str]:

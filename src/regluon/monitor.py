@@ -101,5 +101,6 @@ def _text(name: str, value: Any) -> str:
                 f"{type(one).__name__}"
             )
         shown = one.asnumpy()
-        text += f"{shown.reshape(())[()] if one.size == 1 else shown}\t"
+        # str() of a NumPy number gives its own digits; a format would make it double.
+        text += str(shown.reshape(())[()] if one.size == 1 else shown) + "\t"
     return text

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .base.naming import NameManager, Prefix
+from .base.naming import current_manager as current
 
-__all__ = ["NameManager", "Prefix"]
+__all__ = ["NameManager", "Prefix", "current"]

@@ -12,6 +12,7 @@ import numpy
 import pytest
 import torch
 
+import regluon as mx
 from regluon.array.printing import array_repr, array_str
 
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "printing.json").read_text())
@@ -61,3 +62,16 @@ def test_bfloat16_prints_its_values() -> None:
 def test_np_names_a_gpu() -> None:
     array = _array(numpy.array([1.0], dtype="float32"), "gpu")
     assert array_repr(array, "np") == "array([1.], device=gpu(0))"
+
+
+@pytest.mark.parametrize("kind", ["nd", "np"])
+def test_arrays_print_the_recorded_texts(kind: str) -> None:
+    """The same through whole arrays, made by the public functions."""
+    space = mx.nd if kind == "nd" else mx.np
+    for case in CASES:
+        if case["kind"] == kind and not case["options"]:
+            values = _decode(case)
+            array = space.array(values, dtype=values.dtype)
+            assert repr(array) == case["repr"], case
+            assert str(array) == case["str"], case
+            assert f"{array}" == case["str"], case

@@ -257,3 +257,42 @@ def test_row_sparse_parameters() -> None:
     rows = weight.row_sparse_data(mx.nd.array([1, 3]))
     assert rows.stype == "row_sparse" and rows.indices.asnumpy().tolist() == [1, 3]
     assert rows.data.asnumpy().tolist() == [[1, 1], [1, 1]]
+
+
+# Of two steps with lr=0.1, wd=0.5 from ones, the gradient of rows 1 and 3 being 4 and 2 (MXNet 1.9.1).
+STEPS = [
+    ("sgd", {}, [1.0, 0.12249991, 1.0, 0.51249999, 1.0]),
+    ("sgd", {"lazy_update": False}, [0.90249997, 0.12249991, 0.90249997, 0.51249999, 0.90249997]),
+    ("sgd", {"momentum": 0.9}, [1.0, -0.28250003, 1.0, 0.28750002, 1.0]),
+    ("adam", {}, [1.0, 0.80002934, 1.0, 0.80005646, 1.0]),
+]
+
+
+@pytest.mark.parametrize(("rule", "options", "rows"), STEPS)
+def test_embedding_with_sparse_gradients(rule: str, options: dict[str, Any], rows: list[float]) -> None:
+    if rule == "adam":
+        net = mx.gluon.contrib.nn.SparseEmbedding(5, 2)
+    else:
+        net = mx.gluon.nn.Embedding(5, 2, sparse_grad=True)
+    net.initialize("ones")
+    options = {"learning_rate": 0.1, "wd": 0.5, **options}
+    trainer = mx.gluon.Trainer(net.collect_params(), rule, options, kvstore=None)
+    for _ in range(2):
+        with mx.autograd.record():
+            loss = (net(mx.nd.array([1, 3, 1])) * 2).sum()
+        loss.backward()
+        gradient = net.weight.grad()
+        assert gradient.stype == "row_sparse" and gradient.indices.asnumpy().tolist() == [1, 3]
+        assert gradient.data.asnumpy().tolist() == [[4, 4], [2, 2]]
+        trainer.step(1)
+    np.testing.assert_allclose(net.weight.data().asnumpy()[:, 0], rows, rtol=2e-6)
+
+
+def test_writing_to_a_shown_gradient_reaches_the_buffer() -> None:
+    weight = mx.nd.ones((3, 2))
+    weight.attach_grad(stype="row_sparse")
+    with mx.autograd.record():
+        (weight[1] * 3).sum().backward()
+    gradient = weight.grad
+    gradient *= 2
+    assert weight.grad.asnumpy().tolist() == [[0, 0], [6, 6], [0, 0]]

@@ -39,6 +39,16 @@ SAME_OBJECTS = [
     ("mxnet.optimizer", "SGD", "regluon.optimizer"),
     ("mxnet.optimizer.optimizer", "SGD", "regluon.optimizer"),
     ("mxnet.lr_scheduler", "CosineScheduler", "regluon.lr_scheduler"),
+    ("mxnet.mod", "Module", "regluon.module"),
+    ("mxnet.module", "BucketingModule", "regluon.mod"),
+    ("mxnet.module.base_module", "BaseModule", "regluon.mod"),
+    ("mxnet.module.executor_group", "DataParallelExecutorGroup", "regluon.module.executor_group"),
+    ("mxnet.io", "NDArrayIter", "regluon.io"),
+    ("mxnet.io.io", "DataDesc", "regluon.io"),
+    ("mxnet.callback", "Speedometer", "regluon.callback"),
+    ("mxnet.model", "FeedForward", "regluon.model"),
+    ("mxnet.monitor", "Monitor", "regluon.mon"),
+    ("mxnet.executor", "Executor", "regluon.symbol.executor"),
 ]
 
 
@@ -75,6 +85,19 @@ def test_version_and_level(asked: str, level: int, version: str) -> None:
     assert regluon.__version__ == "0.1.0"
     assert not regluon.npx.is_np_array()
     assert "gluon" in dir(mxnet) and mxnet.nd is regluon.nd
+
+
+def test_what_only_the_first_generation_uses_is_imported_late() -> None:
+    code = (
+        "import sys, regluon as mx\n"
+        "late = ['regluon.io', 'regluon.module', 'regluon.model', 'regluon.callback', 'regluon.monitor']\n"
+        "assert not set(late) & set(sys.modules)\n"
+        "assert {'mod', 'io', 'callback', 'mon'} <= set(dir(mx))\n"
+        "assert mx.mod is mx.module and mx.mon is mx.monitor and mx.model.FeedForward\n"
+        "assert set(late) <= set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_modules_keep_their_own_names_and_specs() -> None:

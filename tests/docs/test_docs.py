@@ -49,7 +49,8 @@ def test_an_operator_is_two_files(tmp_path: Path) -> None:
     additions = {match["file"]: match["code"] for match in FENCE.finditer(page) if match["file"]}
     assert len(additions) == 2, "adding an operator changes two files"
     shutil.copytree(Path(regluon.__file__).parent, tmp_path / "src" / "regluon")
-    shutil.copytree(ROOT / "tests" / "ops", tmp_path / "tests" / "ops")
+    for name in ("ops", "golden/operator_types"):
+        shutil.copytree(ROOT / "tests" / name, tmp_path / "tests" / name)
     for name in ("tests/conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     for name, code in additions.items():

@@ -1,4 +1,4 @@
-"""Blocks written in both styles: ``hybrid_forward`` on mx.nd at API level 1, ``forward`` on mx.np at level 2."""
+"""Blocks in both styles: ``hybrid_forward`` on mx.nd at API level 1, ``forward`` on mx.np at level 2."""
 
 from __future__ import annotations
 

@@ -59,9 +59,8 @@ def test_file_names_are_the_originals() -> None:
 
 
 SIGNATURES = json.loads((Path(__file__).parent.parent / "golden" / "gluon_signatures.json").read_text())
-# Differences on purpose: containers take blocks, an initializer is made anew, and sparse gradients are yet
-# to come.
-OTHERWISE = {"nn.Sequential", "nn.HybridSequential", "nn.PReLU", "contrib.SparseEmbedding"}
+# Differences on purpose: containers take blocks, and an initializer is made anew.
+OTHERWISE = {"nn.Sequential", "nn.HybridSequential", "nn.PReLU"}
 # Defaults that may be None here.
 FREE = ("ctx", "device", "root", "op_name")
 PLACES = {

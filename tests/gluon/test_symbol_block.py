@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -345,3 +346,23 @@ def test_auxiliary_states_are_not_trained(style: Any) -> None:
     }
     mean = block.collect_params()["bn_moving_mean"].data().asnumpy()
     numpy.testing.assert_allclose(mean, 0.1 * x.mean(0), rtol=1e-4)
+
+
+def test_sizes_stay_symbolic_without_a_file(style: Any) -> None:
+    """What export(None) gives works for other sizes, as the network does."""
+
+    def body(self: Any, F: Any, x: Any) -> Any:
+        y = x.exp()
+        return y.reshape((y.shape[0] * y.shape[1], -1)) * (y.shape[2] // 2)
+
+    block = style.block(body)
+    block.hybridize()
+    block(style.array(numpy.ones((2, 3, 4))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        symbol, _ = block.export(None)
+    again = gluon.SymbolBlock(symbol, mx.sym.var("data"))
+    for shape in ((2, 3, 4), (5, 1, 6)):
+        x = numpy.random.uniform(0, 1, shape).astype("float32")
+        expected = numpy.exp(x).reshape(shape[0] * shape[1], -1) * (shape[2] // 2)
+        close(again(style.array(x)), expected)

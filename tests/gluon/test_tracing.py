@@ -1,4 +1,4 @@
-"""What a recorded forward may do: everything here gives the same numbers and gradients with and without hybridize."""
+"""What a recorded forward may do: all of it gives the same numbers and gradients as without hybridize."""
 
 from __future__ import annotations
 

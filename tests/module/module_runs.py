@@ -1,7 +1,7 @@
 """Training runs that 1.9.1 and regluon do alike, from given first values.
 
-With the original's Python, ``python module_runs.py ../golden`` writes module_runs.json/.npz; the tests repeat the
-runs and compare.
+With the original's Python, ``python module_runs.py ../golden`` writes module_runs.json/.npz; the tests repeat
+the runs and compare.
 """
 
 import json
@@ -24,12 +24,12 @@ def first_values(mx, symbol, **shapes):
     arg_shapes, _, aux_shapes = symbol.infer_shape(**shapes)
     arguments = {
         name: mx.nd.array(wave(shape, number, 0.5) + (1.0 if name.endswith("gamma") else 0.0))
-        for number, (name, shape) in enumerate(zip(symbol.list_arguments(), arg_shapes))
+        for number, (name, shape) in enumerate(zip(symbol.list_arguments(), arg_shapes, strict=True))
         if name not in shapes and not name.endswith("label")
     }
     auxiliary = {
         name: mx.nd.array(numpy.full(shape, 1.0 if name.endswith("var") else 0.1, "float32"))
-        for name, shape in zip(symbol.list_auxiliary_states(), aux_shapes)
+        for name, shape in zip(symbol.list_auxiliary_states(), aux_shapes, strict=True)
     }
     return arguments, auxiliary
 
@@ -45,7 +45,9 @@ def perceptron(mx, **first):
 def convolutional(mx):
     layer = mx.sym.Convolution(mx.sym.Variable("data"), num_filter=4, kernel=(3, 3), pad=(1, 1), name="conv")
     layer = mx.sym.BatchNorm(layer, fix_gamma=False, momentum=0.7, eps=1e-3, name="bn")
-    layer = mx.sym.Pooling(mx.sym.Activation(layer, act_type="relu"), kernel=(2, 2), stride=(2, 2), pool_type="max")
+    layer = mx.sym.Pooling(
+        mx.sym.Activation(layer, act_type="relu"), kernel=(2, 2), stride=(2, 2), pool_type="max"
+    )
     layer = mx.sym.FullyConnected(mx.sym.Flatten(layer), num_hidden=3, name="fc")
     return mx.sym.SoftmaxOutput(layer, name="softmax")
 
@@ -53,7 +55,9 @@ def convolutional(mx):
 def regression(mx):
     hidden = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=4, name="one")
     return mx.sym.LinearRegressionOutput(
-        mx.sym.FullyConnected(mx.sym.relu(hidden), num_hidden=1, name="two"), mx.sym.Variable("target"), name="loss"
+        mx.sym.FullyConnected(mx.sym.relu(hidden), num_hidden=1, name="two"),
+        mx.sym.Variable("target"),
+        name="loss",
     )
 
 
@@ -129,15 +133,19 @@ def statistics(mx):
     data = mx.io.NDArrayIter(wave((22, 2, 6, 6)), classes(22), 8)
     module = mx.mod.Module(convolutional(mx))
     step(mx, module, data)
-    module.init_optimizer(optimizer="sgd", optimizer_params={"learning_rate": 0.05, "momentum": 0.5, "wd": 1e-3})
+    module.init_optimizer(
+        optimizer="sgd", optimizer_params={"learning_rate": 0.05, "momentum": 0.5, "wd": 1e-3}
+    )
     loop(mx, module, data)
     return trained(module, predicted=module.predict(data).asnumpy())
 
 
 def fixed_parameters(mx):
-    """Fixed parameters (1.9.1 leaves out a bias whose weight is fixed), gradients of inputs, another label name."""
+    """Fixed parameters (1.9.1 leaves the bias of a fixed weight out), gradients of inputs, a label's name."""
     data = mx.io.NDArrayIter(wave((24, 5)), wave((24,), 1.0), 8, label_name="target")
-    module = mx.mod.Module(regression(mx), label_names=["target"], fixed_param_names=["one_weight", "one_bias"])
+    module = mx.mod.Module(
+        regression(mx), label_names=["target"], fixed_param_names=["one_weight", "one_bias"]
+    )
     step(mx, module, data, inputs_need_grad=True)
     module.init_optimizer(optimizer="rmsprop", optimizer_params={"learning_rate": 0.05})
     loop(mx, module, data)

@@ -237,7 +237,7 @@ def test_missing_methods_and_wrong_values_are_named():
         Empty()(x)
     with pytest.raises(TypeError, match=r"Number\.forward must return arrays; received float"):
         Number()(x)
-    with autograd.record(), pytest.raises(TypeError, match="input 1 is float.*Give numbers to __init__"):
+    with autograd.record(), pytest.raises(TypeError, match=r"input 1 is float.*Give numbers to __init__"):
         ProductAndSum()(x, 2.0)
 
 

@@ -72,6 +72,20 @@ def test_writes_the_bytes_of_1_9_1(name):
     assert written(params.loads(path.read_bytes())) == path.read_bytes()
 
 
+# csr_matrix([[1, 0, 2], [0, 3, 0]]) as 1.9.1 and 2.0.0b1 save it at once: the storage shape (0,) is stale.
+STALE = """
+12010000 00000000 00000000 00000000 01000000 00000000 c9fa93f9 02000000 01000000 00000000 00000000 02000000
+02000000 00000000 03000000 00000000 01000000 00000000 00000000 06000000 01000000 03000000 00000000 06000000
+01000000 03000000 00000000 0000803f 00000040 00004040 00000000 00000000 02000000 00000000 03000000 00000000
+00000000 00000000 02000000 00000000 01000000 00000000 00000000 00000000
+"""
+
+
+def test_a_stale_storage_shape_is_not_trusted():
+    (record,) = params.loads(bytes.fromhex(STALE))
+    assert record.to_dense().tolist() == [[1, 0, 2], [0, 3, 0]]
+
+
 def test_scalars_and_empty_arrays_are_version_3():
     raw = written({"s": torch.tensor(3.0), "n": torch.ones(2)})
     assert raw[24:28] == struct.pack("<I", 0xF993FACA)

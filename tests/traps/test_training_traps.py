@@ -58,13 +58,14 @@ def test_two_forwards_then_two_backwards_commit_twice(style: Any) -> None:
 def test_a_fixed_gamma_is_one_and_gets_no_gradient(style: Any) -> None:
     """Lesson 18."""
     layer = nn.BatchNorm(scale=False, in_channels=2)
-    layer.initialize(mx.init.Constant(5.0))
+    layer.initialize()
+    layer.gamma.set_data(style.array([5.0, 5.0]))
     x = style.array([[1.0, 4.0], [3.0, 0.0]])
     x.attach_grad()
     with autograd.record():
         out = layer(x)
     out.backward()
-    assert abs(abs(out.asnumpy() - layer.beta.data().asnumpy()).max() - 1) < 1e-3
+    equal(abs(out.asnumpy()), numpy.ones((2, 2)), rtol=1e-3)
     assert layer.gamma.grad_req == "null"
 
 
@@ -431,3 +432,73 @@ def test_frozen_parameters_stay(style: Any) -> None:
     trainer.step(1)
     assert net[0].weight.data().asnumpy().item() == 1.0
     equal(net[1].weight.data().asnumpy(), [[1 - 0.1 * (1 + 1)]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_a_stopped_gradient_is_zero(style: Any, hybridized: bool) -> None:
+    """Lesson 50: and what is beside it goes on."""
+
+    def body(self: Any, x: Any) -> Any:
+        if style.level == 2:
+            return x * mx.npx.stop_gradient(x) + mx.npx.stop_gradient(x * x)
+        F = mx.sym if isinstance(x, mx.sym.Symbol) else mx.nd
+        return x * F.BlockGrad(x) + F.stop_gradient(x * x)
+
+    net = style.block(body)
+    net.hybridize(hybridized)
+    x = style.array([3.0])
+    x.attach_grad()
+    with autograd.record():
+        out = net(x)
+    out.backward()
+    assert out.asnumpy().tolist() == [18.0] and x.grad.asnumpy().tolist() == [3.0]
+
+
+def test_contexts_and_batches_share_one_update(style: Any) -> None:
+    """Lesson 51: gradients are summed over contexts and divided by the whole batch, also an uneven one."""
+    contexts = [mx.cpu(0), mx.cpu(1)]
+    net = nn.Dense(1, in_units=1, use_bias=False)
+    net.initialize(mx.init.One(), ctx=contexts)
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1.0})
+    parts = gluon.utils.split_and_load(style.array([[1.0], [2.0], [6.0]]), contexts, even_split=False)
+    with autograd.record():
+        losses = [net(part).sum() for part in parts]
+    for loss in losses:
+        loss.backward()
+    trainer.step(3)
+    assert [array.asnumpy().tolist() for array in net.weight.list_data()] == [[[-2.0]], [[-2.0]]]
+
+
+def test_gradients_are_clipped_together(style: Any) -> None:
+    """By their common norm, in place, and only when it is too large."""
+    arrays = [style.array([3.0, 0.0]), style.array([[4.0]])]
+    assert gluon.utils.clip_global_norm(arrays, 1.0) == pytest.approx(5.0)
+    equal(arrays[0].asnumpy(), [0.6, 0.0], rtol=1e-5)
+    equal(arrays[1].asnumpy(), [[0.8]], rtol=1e-5)
+    kept = [array.asnumpy() for array in arrays]
+    gluon.utils.clip_global_norm(arrays, 5.0)
+    for array, value in zip(arrays, kept, strict=True):
+        equal(array.asnumpy(), value)
+
+
+def test_metrics_count_over_batches(style: Any) -> None:
+    """A smaller last batch counts by its samples."""
+    accuracy = mx.metric.Accuracy()
+    accuracy.update(style.array([0, 1, 1]), style.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]))
+    accuracy.update(style.array([0]), style.array([[0.1, 0.9]]))
+    assert accuracy.get() == ("accuracy", 0.5)
+    accuracy.reset()
+    assert numpy.isnan(accuracy.get()[1])
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_an_input_on_another_context_is_refused(style: Any, hybridized: bool) -> None:
+    """Lesson 32: by name, instead of computing somewhere else."""
+    net = nn.Dense(1, in_units=1)
+    net.initialize(ctx=mx.cpu(0))
+    net.hybridize(hybridized)
+    net(style.array([[1.0]]))
+    with pytest.raises(MXNetError, match=r"was not initialized on cpu\(1\); it is on \[cpu\(0\)\]"):
+        net(style.array([[1.0]]).copyto(mx.cpu(1)))
+    net.reset_ctx(mx.cpu(1))
+    assert net(style.array([[1.0]]).copyto(mx.cpu(1))).context == mx.cpu(1)

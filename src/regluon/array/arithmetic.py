@@ -16,7 +16,7 @@ from ..runtime.handles import kinds
 from ..runtime.invoke import invoke
 from ..runtime.state import state
 
-__all__ = ["BINARY", "apply_binary", "apply_unary", "install"]
+__all__ = ["BINARY", "UNARY", "apply_binary", "apply_unary", "install"]
 
 _FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
 
@@ -178,7 +178,8 @@ def apply_unary(name: str, value: Any) -> Any:
     operator = np_op if type(value) in (kinds.np, kinds.np_symbol) else nd_op
     if not operator:
         raise TypeError(f"bad operand type for unary {name}: '{type(value).__name__}'")
-    return invoke(get(operator), (value,), {})
+    # 1.9.1 negates by a multiplication, and its nodes are called so.
+    return invoke(get(operator), (value,), {}, hint="_mulscalar" if operator == "negative" else None)
 
 
 def _binary_method(

@@ -15,19 +15,15 @@ __all__ = ["install", "install_np"]
 _ND = (
     "abs arccos arccosh arcsin arcsinh arctan arctanh argmax argmax_channel argmin argsort broadcast_axes "
     "broadcast_like cbrt ceil clip cos cosh degrees depth_to_space diag dot exp expand_dims expm1 fix "
-    "flatten flip floor log "
-    "log10 log1p log2 log_sigmoid log_softmax max mean min mish nanprod nansum norm one_hot ones_like "
-    "pad pick prod "
-    "radians rcbrt reciprocal relu repeat rint round rsqrt shape_array sigmoid sign sin sinh size_array "
-    "slice "
-    "slice_axis slice_like softmax softmin sort space_to_depth split split_v2 sqrt square squeeze sum "
-    "swapaxes take "
-    "tan tanh tile topk trunc zeros_like"
+    "flatten flip floor log log10 log1p log2 log_sigmoid log_softmax max mean min mish nanprod nansum "
+    "norm one_hot ones_like pad pick prod radians rcbrt reciprocal relu repeat reshape_like rint round "
+    "rsqrt shape_array sigmoid sign sin sinh size_array slice slice_axis slice_like softmax softmin sort "
+    "space_to_depth split split_v2 sqrt square squeeze sum swapaxes take tan tanh tile topk trunc "
+    "zeros_like"
 ).split()
 _NP = (
-    "all any argmax argmin argsort clip cumsum diag diagonal dot expand_dims max mean min "
-    "nonzero prod repeat "
-    "round sort squeeze std sum swapaxes take tile trace var abs ravel"
+    "abs all any argmax argmin argsort clip cumsum diag diagonal dot expand_dims max mean min nonzero "
+    "prod ravel repeat round sort squeeze std sum swapaxes take tile trace var"
 ).split()
 
 
@@ -78,6 +74,7 @@ def _signed(method: Callable[..., Any], function: Callable[..., Any]) -> Callabl
     if first.kind is inspect.Parameter.VAR_POSITIONAL:
         rest = [first, *rest]
     method.__signature__ = given.replace(parameters=[own, *rest])  # type: ignore[attr-defined]
+    method.__derived__ = True  # type: ignore[attr-defined]
     return method
 
 

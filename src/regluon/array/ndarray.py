@@ -1,10 +1,8 @@
 """NDArray and np.ndarray.
 
 ``_t`` is the tensor and never requires grad; ``_g`` is the gradient handle inside recorded computations: a
-leaf
-of a marked array, or the result of a recorded operator. ``_s`` is the trace handle of an array that stands
-for a
-value of a graph being recorded; then there is no tensor.
+leaf of a marked array, or the result of a recorded operator. ``_s`` is the trace handle of an array that
+stands for a value of a graph being recorded; then there is no tensor.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from ..runtime.invoke import invoke
 from ..runtime.state import state
 from ..runtime.steps import note_index
 from . import arithmetic, indexing, printing
+from .derived import Derived
 
 __all__ = ["NDArray", "from_torch", "ndarray", "waitall"]
 
@@ -38,7 +37,7 @@ _IN_PLACE_TEXT = (
 )
 
 
-class NDArray:
+class NDArray(Derived):
     """An array of the 1.x kind: float32 by default, no 0-dimensional results, comparisons give numbers.
 
     Made by ``mx.nd.array`` and the other creation functions. Holds one torch tensor on one device.
@@ -376,11 +375,15 @@ class NDArray:
 
     @property
     def grad(self) -> Any:
-        """The gradient buffer, or None; of the storage type that attach_grad was asked for (then a copy)."""
+        """The gradient buffer, or None; in the storage type that attach_grad was asked for."""
         if self._grad is None:
             return None
         gradient = type(self)._wrap(self._grad._t, self._ctx)
-        return gradient if self._grad_stype == "default" else gradient.tostype(self._grad_stype)
+        if self._grad_stype == "default":
+            return gradient
+        from .sparse import shown_as
+
+        return shown_as(gradient, self._grad_stype)
 
     _grad_stype = "default"
 

@@ -21,7 +21,7 @@ from ..runtime.state import state
 from . import arithmetic
 from .ndarray import NDArray
 
-__all__ = ["STORAGE_TYPES", "BaseSparseNDArray", "CSRNDArray", "RowSparseNDArray", "cast_storage"]
+__all__ = ["STORAGE_TYPES", "BaseSparseNDArray", "CSRNDArray", "RowSparseNDArray", "cast_storage", "shown_as"]
 
 Tensor = torch.Tensor
 
@@ -39,6 +39,8 @@ class BaseSparseNDArray(NDArray):
     _sizes: tuple[int, ...]
     # The dense array that carries gradients: of attach_grad, or what a recorded array was made from.
     _leaf: NDArray | None = None
+    # The dense array that this one shows, and that is written to with it.
+    _shown: NDArray | None = None
 
     def __init__(self, handle: Any = None, writable: bool = True, *, ctx: Any = None) -> None:
         raise TypeError(
@@ -219,6 +221,8 @@ class BaseSparseNDArray(NDArray):
         place = self._values.device
         values = value._values.to(place, self._values.dtype, copy=True)
         self._take(values, [part.to(place, copy=True) for part in value._places], self._sizes)
+        if self._shown is not None:
+            self._shown._t.copy_(self._dense_tensor())
 
     def _assign_result(self, value: Any, inplace: bool = False) -> None:
         del inplace
@@ -473,6 +477,14 @@ def cast_storage(array: Any, stype: str) -> Any:
     result = STORAGE_TYPES[stype]._wrap(array._value("tostype()"), array._ctx)
     if state.recording and array._g is not None:
         result._leaf = array
+    return result
+
+
+def shown_as(array: NDArray, stype: str) -> Any:
+    """A dense array in a storage type: its present values; what is assigned is written to it too."""
+    result = cast_storage(array, stype)
+    if result is not array:
+        result._shown = array
     return result
 
 

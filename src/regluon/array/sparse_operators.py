@@ -69,10 +69,16 @@ def dispatch(
         if result is not None:
             return _written(result, out)
     dense = [value._dense_array() if isinstance(value, BaseSparseNDArray) else value for value in arrays]
-    if isinstance(out, BaseSparseNDArray):
-        out._assign(invoke(definition, dense, attrs, None, name, cls))
+    written = out[0] if isinstance(out, (list, tuple)) and len(out) == 1 else out
+    target = None if isinstance(written, BaseSparseNDArray) else out
+    result = invoke(definition, dense, attrs, target, name, cls)
+    for key, value, copied in zip(definition.inputs, arrays, dense, strict=False):
+        if key in definition.mutates and isinstance(value, BaseSparseNDArray):
+            value._assign(copied._t)
+    if isinstance(written, BaseSparseNDArray):
+        written._assign(result)
         return out
-    return invoke(definition, dense, attrs, out, name, cls)
+    return result
 
 
 def _written(result: Any, out: Any) -> Any:

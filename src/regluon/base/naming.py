@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["AttrScope", "NameManager", "Prefix", "current_attributes", "current_manager"]
+__all__ = [
+    "AttrScope",
+    "NameManager",
+    "NodeNames",
+    "Prefix",
+    "current_attributes",
+    "current_manager",
+    "current_scope",
+]
 
 
 class _Scopes(threading.local):
@@ -16,8 +25,20 @@ class _Scopes(threading.local):
 _scopes = _Scopes()
 
 
+class _Current:
+    """A class attribute that reads what is in force in this thread."""
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        self.read = read
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        return self.read()
+
+
 class NameManager:
     """Gives symbols without a name one: the hint and a counter (``fullyconnected0``)."""
+
+    current = _Current(lambda: current_manager())
 
     def __init__(self) -> None:
         self._counter: dict[str, int] = {}
@@ -54,6 +75,8 @@ class Prefix(NameManager):
 
 class AttrScope:
     """A scope whose string attributes all symbols made inside get."""
+
+    current = _Current(lambda: current_scope())
 
     def __init__(self, **attributes: str) -> None:
         for key, value in attributes.items():
@@ -92,7 +115,47 @@ def current_manager() -> NameManager:
     return _scopes.manager
 
 
+def current_scope() -> AttrScope:
+    """The AttrScope that is open in this thread, or an empty one."""
+    return AttrScope() if _scopes.attributes is None else _scopes.attributes
+
+
 def current_attributes(attributes: dict[str, Any] | None) -> dict[str, Any]:
     """The attributes given, completed by the AttrScope that is open."""
     scope = _scopes.attributes
     return dict(attributes or {}) if scope is None else scope.get(attributes)
+
+
+class NodeNames:
+    """Unique node names: block path, then the operator's name or the given one."""
+
+    def __init__(self) -> None:
+        self.prefixes: list[str] = [""]
+        self._taken: set[str] = set()
+        self._count: dict[str, int] = {}
+
+    @property
+    def prefix(self) -> str:
+        return self.prefixes[-1]
+
+    def reserve(self, name: str) -> None:
+        """Mark a name as taken (a parameter's)."""
+        self._taken.add(name)
+
+    def new(self, name: str | None, hint: str) -> str:
+        """A name that no node has yet."""
+        if name is not None:
+            wanted = self.prefix + name
+            if wanted not in self._taken:
+                self._taken.add(wanted)
+                return wanted
+            base = wanted
+        else:
+            base = self.prefix + hint
+        while True:
+            number = self._count.get(base, 0 if name is None else 1)
+            self._count[base] = number + 1
+            candidate = f"{base}{number}"
+            if candidate not in self._taken:
+                self._taken.add(candidate)
+                return candidate

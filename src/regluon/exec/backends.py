@@ -19,7 +19,7 @@ from ..graph.node import Entry, Node, topological
 from ..ops.infer import infer_specs
 from ..ops.opdef import Spec
 from ..runtime.handles import kinds
-from .partition import Subgraph, make_node, partition
+from .partition import Subgraph, make_node, partition, replace_chains
 
 __all__ = [
     "Backend",
@@ -32,6 +32,7 @@ __all__ = [
     "partition",
     "register",
     "register_subgraph",
+    "replace_chains",
     "unregister",
 ]
 
@@ -84,7 +85,10 @@ def register(name: str, inference_only: bool = False) -> Callable[[Rewrite], Rew
 
 
 def register_subgraph(
-    name: str, select: Callable[[Node], bool] | Iterable[str], inference_only: bool = False
+    name: str,
+    select: Callable[[Node], bool] | Iterable[str] | None = None,
+    chain: Sequence[str] | None = None,
+    inference_only: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated ``replace(subgraph, options)`` as the backend ``name``.
 
@@ -92,29 +96,44 @@ def register_subgraph(
     ----------
     name : str
         What ``hybridize(backend=name)`` says.
-    select : callable or iterable of str
-        ``select(node)`` tells whether the backend takes an operator node; or the names of the operators
-        that it takes.
+    select : callable or iterable of str, optional
+        ``select(node)`` tells whether the backend takes an operator node; or the names of the operators that
+        it takes. Connected groups of them are offered.
+    chain : sequence of str, optional
+        Instead: names of operators; every chain of them, in which each alone uses the result of the one
+        before it, is offered.
     inference_only : bool
         See `Backend`.
-    """
-    if callable(select):
-        chosen = select
-    else:
-        names = frozenset([select] if isinstance(select, str) else select)
 
-        def chosen(node: Node) -> bool:
-            return node.op is not None and node.op.name in names
+    Raises
+    ------
+    TypeError
+        Unless exactly one of ``select`` and ``chain`` is given.
+    """
+    if (select is None) == (chain is None):
+        raise TypeError(f"backend {name!r}: give either select= or chain=, which say what is replaced")
 
     def keep(replace: Callable[..., Any]) -> Callable[..., Any]:
         def rewrite(entries: Sequence[Entry], options: dict[str, Any]) -> Sequence[Entry]:
-            return partition(entries, chosen, lambda subgraph: replace(subgraph, options))
+            def offer(subgraph: Subgraph) -> Any:
+                return replace(subgraph, options)
+
+            if chain is not None:
+                return replace_chains(entries, chain, offer)
+            return partition(entries, _selection(select), offer)
 
         rewrite.__doc__ = replace.__doc__
         register(name, inference_only)(rewrite)
         return replace
 
     return keep
+
+
+def _selection(select: Any) -> Callable[[Node], bool]:
+    if callable(select):
+        return select  # type: ignore[no-any-return]
+    names = frozenset([select] if isinstance(select, str) else select)
+    return lambda node: node.op is not None and node.op.name in names
 
 
 def unregister(name: str) -> None:

@@ -6,6 +6,7 @@ group, one replacement has all its inputs ready before it runs, and no cycle ari
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..graph.dims import dims_in, relocated, sources_of
 from ..graph.node import Entry, Node, topological
 from ..ops import registry
 
-__all__ = ["Subgraph", "make_node", "partition"]
+__all__ = ["Subgraph", "make_node", "partition", "replace_chains"]
 
 Select = Callable[[Node], bool]
 Replace = Callable[["Subgraph"], Sequence[Entry] | Entry | None]
@@ -96,22 +97,59 @@ def partition(entries: Sequence[Entry], select: Select, replace: Replace) -> lis
     MXNetError
         If a replacement has another number of outputs than its group.
     """
-    return _Partition(entries, _Groups(entries, select), replace).run()
+    return _Partition(entries, _Groups.of_selection(entries, select), replace).run()
+
+
+def replace_chains(entries: Sequence[Entry], operators: Sequence[str], replace: Replace) -> list[Entry]:
+    """Replace every chain of these operators, each of which alone uses the result of the one before it.
+
+    See `partition`, of which this is the special case of a straight line.
+    """
+    return _Partition(entries, _Groups.of_chains(entries, operators), replace).run()
 
 
 class _Groups:
     """Which nodes belong together: ``number`` gives the group of a node by its id, ``members`` its nodes."""
 
-    def __init__(self, entries: Sequence[Entry], select: Select) -> None:
+    def __init__(self) -> None:
         self.number: dict[int, int] = {}
         self.members: list[list[Node]] = []
+
+    @classmethod
+    def of_selection(cls, entries: Sequence[Entry], select: Select) -> _Groups:
+        """The connected groups of the selected nodes."""
+        groups = cls()
         order = topological(entries)
         for node in order:
             if node.op is not None and select(node):
-                self._place(node)
+                groups._place(node)
         place = {id(node): index for index, node in enumerate(order)}
-        for members in self.members:
+        for members in groups.members:
             members.sort(key=lambda node: place[id(node)])
+        return groups
+
+    @classmethod
+    def of_chains(cls, entries: Sequence[Entry], operators: Sequence[str]) -> _Groups:
+        """The chains of these operators."""
+        groups = cls()
+        order = topological(entries)
+        uses = Counter(id(source) for node in order for source in _sources(node))
+        uses.update(id(entry.node) for entry in entries)
+        for last in order:
+            chain = [last]
+            for name in reversed(operators[:-1]):
+                before = [
+                    e.node
+                    for e in chain[0].inputs
+                    if _is(e.node, name) and uses[id(e.node)] == 1 and id(e.node) not in groups.number
+                ]
+                if not before:
+                    break
+                chain.insert(0, before[0])
+            if _is(last, operators[-1]) and len(chain) == len(operators) and id(last) not in groups.number:
+                groups.number.update((id(node), len(groups.members)) for node in chain)
+                groups.members.append(chain)
+        return groups
 
     def of(self, node: Node) -> list[Node] | None:
         """The group of a node, None where the backend does not take it."""
@@ -149,6 +187,10 @@ class _Groups:
                         return True
                     stack.append(source)
         return False
+
+
+def _is(node: Node, operator: str) -> bool:
+    return node.op is not None and (node.op.name == operator or operator in node.op.aliases)
 
 
 def _sources(node: Node) -> list[Node]:

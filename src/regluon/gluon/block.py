@@ -1,5 +1,4 @@
-"""Block: the base of everything that has parameters and children. HybridBlock and SymbolBlock live beside
-it."""
+"""Block: the base of everything that has parameters and children. HybridBlock and SymbolBlock build on it."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ class Block:
     """A part of a network: parameters, child blocks, and a ``forward``.
 
     Blocks and parameters assigned as attributes are registered. Parameter names follow the API level that
-    was in
-    force when the block was made: prefixes (``dense0_weight``) at level 1, paths (``0.weight``) at level 2.
+    was in force when the block was made: prefixes (``dense0_weight``) at level 1, paths (``0.weight``) at 2.
 
     Parameters
     ----------
@@ -67,8 +65,7 @@ class Block:
             ):
                 raise TypeError(
                     f"Changing attribute type for {name} from {type(existing)} to {type(value)} is not "
-                    f"allowed: "
-                    "delete the attribute first, or use another name"
+                    "allowed: delete the attribute first, or use another name"
                 )
         if isinstance(value, Block):
             self._check_initialized(name)
@@ -212,9 +209,8 @@ class Block:
             if isinstance(value, (list, tuple, dict)) and not key.startswith("__") and key != "_children":
                 if missing(value):
                     warnings.warn(
-                        f'"{self.name}.{key}" is an unregistered container with Blocks. Their '
-                        "parameters are not "
-                        f"collected: register them with register_child() or use nn.Sequential",
+                        f'"{self.name}.{key}" is an unregistered container with Blocks. Their parameters '
+                        "are not collected: register them with register_child() or use nn.Sequential",
                         stacklevel=3,
                     )
 
@@ -446,7 +442,7 @@ class Block:
             hook(self, args, out)
         return out
 
-    def forward(self, *args: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the outputs; to be overridden."""
         raise NotImplementedError(
             f"{type(self).__name__} defines no forward(self, ...): override it to say what the block computes"

@@ -1,7 +1,7 @@
 """CachedGraph: the graphs recorded for one hybridized block, and which of them a call runs.
 
-A call is looked up by its exact signature in one dict. On a miss, graphs recorded for other sizes are tried: a
-graph serves every size for which its guards hold. Else the block is recorded again.
+A call is looked up by its exact signature in one dict. On a miss, graphs recorded for other sizes are tried:
+a graph serves every size for which its guards hold. Else the block is recorded again.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ from ..runtime.state import state
 from ..runtime.steps import note_graph
 from ..runtime.tracer import GraphBreak
 from ..symbol import Symbol
+from .changes import Broken, ChangingNumbers
 from .epoch import clock, fingerprint
 from .recorded import InputSpec, Recorded, pattern_of
 from .recording import trace
-from .structure import LEAF, flatten, lifted_numbers, numbers_in, regroup, without_numbers
+from .structure import LEAF, flatten, numbers_in, regroup
 
 __all__ = ["CachedGraph", "tracing"]
 
 MOST_GRAPHS = 8
-# So many values of one number are recorded as constants before it becomes an input.
-MOST_CONSTANTS = 3
 MOST_PLANS = 8
 tracing = threading.RLock()
 
@@ -119,75 +118,6 @@ class Shortcut:
 
 class _NumberMatters(Exception):
     """A block that was given a symbolic number could not be recorded with it."""
-
-
-class Broken:
-    """That a block cannot be recorded, for as long as nothing of it changes."""
-
-    __slots__ = ("block", "epoch", "mark", "reason")
-
-    def __init__(self, reason: str, block: Any) -> None:
-        self.reason, self.block = reason, block
-        self.epoch, self.mark = clock.now, fingerprint(block)
-
-    def holds(self) -> bool:
-        """Whether the block is still the same."""
-        if self.epoch != clock.now:
-            if self.mark != fingerprint(self.block):
-                return False
-            self.epoch = clock.now
-        return True
-
-
-class ChangingNumbers:
-    """Numbers among the arguments. One that keeps changing becomes an input instead of a constant."""
-
-    def __init__(self) -> None:
-        self.lifted: dict[Any, frozenset[int]] = {}
-        self._seen: dict[Any, list[set[Any]]] = {}
-
-    def notice(self, structure: Any) -> bool:
-        """Note the numbers of a call that no graph was found for; tells whether some are now inputs."""
-        numbers = numbers_in(structure)
-        if not numbers:
-            return False
-        common = without_numbers(structure)
-        if common in self.lifted:
-            return False
-        seen = self._seen.setdefault(common, [set() for _ in numbers])
-        for known, number in zip(seen, numbers, strict=True):
-            known.add(number)
-        places = frozenset(place for place, known in enumerate(seen) if len(known) > MOST_CONSTANTS)
-        if places:
-            self.lifted[common] = places
-            del self._seen[common]
-        return bool(places)
-
-    def lift(self, structure: Any, flat: list[Any]) -> Any:
-        """The structure with its changing numbers taken out; they are appended to ``flat`` as 0-d arrays."""
-        places = self.lifted.get(without_numbers(structure))
-        if not places:
-            return structure
-        structure, taken = lifted_numbers(structure, places)
-        context = flat[0]._ctx
-        for number in taken:
-            dtype = torch.float64 if isinstance(number, float) else torch.int64
-            flat.append(kinds.nd._wrap(torch.tensor(number, dtype=dtype), context))
-        return structure
-
-    def give_up(self, structure: Any) -> None:
-        """Keep the numbers of such calls as constants from now on."""
-        self.lifted[without_numbers(structure)] = frozenset()
-
-    @staticmethod
-    def count(structure: Any) -> int:
-        """How many numbers of a structure are inputs."""
-        if not isinstance(structure, tuple):
-            return 0
-        if structure[0] == "number":
-            return 1
-        items = (item for _, item in structure[1:]) if structure[0] in ("dict", "keywords") else structure[1:]
-        return sum(ChangingNumbers.count(item) for item in items)
 
 
 class CachedGraph:
@@ -292,7 +222,8 @@ class CachedGraph:
     def _check_kinds(self, flat: list[Any]) -> None:
         if any(isinstance(value, Symbol) for value in flat):
             raise TypeError(
-                f"{self.block.name} was called with arrays and Symbols together; use all arrays or all Symbols"
+                f"{self.block.name} was called with arrays and Symbols together; use all arrays or "
+                "all Symbols"
             )
 
     def _refuse_in_strict_mode(self, structure: Any, flat: list[Any]) -> None:
@@ -360,10 +291,10 @@ class CachedGraph:
         if self.traces >= MOST_GRAPHS and not self.warned:
             self.warned = True
             warnings.warn(
-                f"{self.block.name} was recorded more than {MOST_GRAPHS} times: its calls differ in sizes that "
-                "Python code depends on, in attributes, or in argument patterns. The last reason: "
-                f"{self._reason(structure, flat)}. Each recording costs time; net.hybridize(False) runs it op "
-                "by op",
+                f"{self.block.name} was recorded more than {MOST_GRAPHS} times: its calls differ in sizes "
+                "that Python code depends on, in attributes, or in argument patterns. The last reason: "
+                f"{self._reason(structure, flat)}. Each recording costs time; net.hybridize(False) runs it "
+                "op by op",
                 stacklevel=6,
             )
 
@@ -407,8 +338,8 @@ class CachedGraph:
         signature = self.last or self.block.__dict__.get("_last_signature")
         if signature is None:
             raise RuntimeError(
-                "Please first call block.hybridize() and then run forward with this block at least once before "
-                "calling export."
+                "Please first call block.hybridize() and then run forward with this block at least once "
+                "before calling export."
             )
         if hooked_below(self.block):
             warnings.warn(f"export leaves out the forward hooks of blocks in {self.block.name}", stacklevel=4)
@@ -429,8 +360,8 @@ class CachedGraph:
             state.update()
         if recorded.volatile:
             raise MXNetError(
-                f"{self.block.name} cannot be exported: Python code reads a size that depends on the values of "
-                f"its input ({recorded.reads[0][0]}, at {recorded.reads[0][1]}), because of the operator "
+                f"{self.block.name} cannot be exported: Python code reads a size that depends on the values "
+                f"of its input ({recorded.reads[0][0]}, at {recorded.reads[0][1]}), because of the operator "
                 f"{recorded.dynamic_operator()}"
             )
         return recorded
@@ -448,7 +379,7 @@ class CachedGraph:
                 context_key = context
             for _, parameter in recorded.parameters:
                 data = parameter._data
-                if data is not None and len(data) == 1:
+                if data is not None and len(data) == 1 and parameter._contexts[0] is context_key:
                     arrays.append(data[0])
                 else:
                     arrays.append(parameter._select(data, context_key))
@@ -574,8 +505,7 @@ def _write_back(array: Any, tensor: torch.Tensor) -> None:
         if array._grad is not None:
             raise MXNetError(
                 "the hybridized block writes in-place into an input that has a gradient buffer, while "
-                "recording. "
-                "Write to a copy inside the block"
+                "recording. Write to a copy inside the block"
             )
         array._rebind(tensor)
     else:

@@ -10,7 +10,6 @@ import enum
 from typing import Any
 
 from ..runtime.state import state
-from .epoch import clock
 
 __all__ = ["OptConstraint", "get_optimization_constraints", "set_optimization_constraints"]
 
@@ -35,8 +34,6 @@ def set_optimization_constraints(mask: int) -> int:
             f"received {mask!r}"
         )
     before, state.constraints = state.constraints, int(mask)
-    # Graphs that were recorded under another mask are looked at again.
-    clock.tick()
     return before
 
 

@@ -17,6 +17,7 @@ from ..symbol import convert
 from . import structure as structures
 from .file_names import append_aliases, bare, match, read_aliases
 from .parameter_errors import ParameterValueError
+from .parameter_support import load_all
 
 __all__ = ["export", "load_dict", "load_imported", "load_parameters", "save_parameters"]
 
@@ -118,8 +119,8 @@ def load_dict(
             f"contains parameters {_listed(parameters)}.{_near(extra[0], parameters)} Set ignore_extra=True "
             "to ignore. "
         )
-    for name, key in chosen.items():
-        parameters[name]._load_init(values[key], ctx, cast_dtype=cast_dtype, dtype_source=dtype_source)
+    pairs = [(parameters[name], values[key]) for name, key in chosen.items()]
+    load_all(pairs, ctx, cast_dtype, dtype_source)
 
 
 def _names_of_all(block: Any, parameters: dict[str, Any]) -> set[str]:

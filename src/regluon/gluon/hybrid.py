@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from ..runtime.state import state
 from ..symbol import Symbol
 from .block import Block, _check_flags
 from .cached_graph import CachedGraph, tracing
+from .calling import arrays_for, blocks_below, config_scope, first_value, in_kind_of, is_users, level_outside
 from .constraints import OptConstraint, get_optimization_constraints, set_optimization_constraints
 from .epoch import clock
 from .parameter_support import shape_is_known
@@ -27,14 +27,12 @@ from .structure import Keywords, flatten
 
 __all__ = ["HybridBlock"]
 
-_PACKAGE = __name__.split(".", 1)[0]
-
 
 class HybridBlock(Block):
     """A block that can be hybridized: recorded once as a graph, compiled, and run without Python after that.
 
-    Write ``forward(self, x)`` (2.0 style) or ``hybrid_forward(self, F, x, weight)`` (1.x style). Children must
-    be HybridBlocks too.
+    Write ``forward(self, x)`` (2.0 style) or ``hybrid_forward(self, F, x, weight)`` (1.x style). Children
+    must be HybridBlocks too.
     """
 
     OptConstraint = OptConstraint
@@ -61,8 +59,8 @@ class HybridBlock(Block):
         """
         if not isinstance(block, HybridBlock):
             raise ValueError(
-                f"Children of HybridBlock must also be HybridBlock, but {block} has type {type(block)}. If you "
-                "are using Sequential, please try HybridSequential instead."
+                f"Children of HybridBlock must also be HybridBlock, but {block} has type {type(block)}. If "
+                "you are using Sequential, please try HybridSequential instead."
             )
         super().register_child(block, name)
         self._structure_changed("change the children")
@@ -80,14 +78,14 @@ class HybridBlock(Block):
             warnings.warn(
                 f"{self.name} was hybridized: hybridization is switched off by a change of its structure "
                 f"({what}). Call hybridize() again",
-                stacklevel=_outside(),
+                stacklevel=level_outside(),
             )
             attributes["_active"] = False
 
     def cast(self, dtype: Any) -> None:
         """Convert all parameters to ``dtype``; a hybridized block must be hybridized again."""
         self._structure_changed("cast to another data type")
-        for block in _below(self):
+        for block in blocks_below(self):
             block.__dict__.update(_active=False, _cached=None)
         super().cast(dtype)
 
@@ -155,8 +153,8 @@ class HybridBlock(Block):
         if active and (self._forward_hooks or self._forward_pre_hooks):
             warnings.warn(
                 f'"{self.name}" is being hybridized while still having forward hook/pre-hook. If '
-                f'"{self.name}" is a child of HybridBlock, its parent runs op by op so that the hooks see every '
-                "call.",
+                f'"{self.name}" is a child of HybridBlock, its parent runs op by op so that the hooks see '
+                "every call.",
                 stacklevel=2,
             )
         flags = {
@@ -258,7 +256,7 @@ class HybridBlock(Block):
         tracer = state.tracer
         if tracer is not None:
             return self._call_recorded(tracer, args)
-        if args and isinstance(_first(args), Symbol):
+        if args and isinstance(first_value(args), Symbol):
             return compose(self, args)
         if not self._active or self._runs_python():
             return self._call_imperative(args)
@@ -310,7 +308,7 @@ class HybridBlock(Block):
         return (
             cls.hybrid_forward is not HybridBlock.hybrid_forward
             and cls.forward is not HybridBlock.forward
-            and _is_users(cls.forward)
+            and is_users(cls.forward)
         )
 
     def _call_imperative(self, args: tuple[Any, ...]) -> Any:
@@ -327,9 +325,9 @@ class HybridBlock(Block):
             self._prepare_parameters(args)
         out = self._forward(args)
         if args:
-            first = _first(args)
+            first = first_value(args)
             if type(out) is not type(first):
-                out = _like(out, first)
+                out = in_kind_of(out, first)
         if self._last_signature is None and (self._active or self._level == 1):
             # In 1.x a block that ran may be exported; in 2.0 it must have been hybridized.
             remember(self, args)
@@ -395,9 +393,9 @@ class HybridBlock(Block):
         if unknown:
             listed = ", ".join(f"{name} ({shape})" for name, shape in unknown.items())
             raise RuntimeError(
-                f"{self.name} has parameters with unknown shape: {listed}. You need to either specify the shape "
-                f"in __init__ or implement {type(self).__name__}.infer_shape to set the parameter shapes based "
-                "on the first input."
+                f"{self.name} has parameters with unknown shape: {listed}. You need to either specify the "
+                f"shape in __init__ or implement {type(self).__name__}.infer_shape to set the parameter "
+                "shapes based on the first input."
             )
 
     def infer_type(self, *args: Any) -> None:
@@ -405,7 +403,7 @@ class HybridBlock(Block):
 
         An input of integers (indices) says nothing about parameters.
         """
-        first = _first(args)
+        first = first_value(args)
         if isinstance(first, NDArray) and dtypes.to_torch(first.dtype).is_floating_point:
             for parameter in self.collect_params().values():
                 if dtypes.to_torch(parameter.dtype).is_floating_point:
@@ -418,8 +416,8 @@ class HybridBlock(Block):
         names = tracer.names
         names.prefixes.append(tracer.prefix_of(self))
         try:
-            if not self._is_symbolic_style() and _is_users(type(self).forward):
-                args = _arrays_for(args)
+            if not self._is_symbolic_style() and is_users(type(self).forward):
+                args = arrays_for(args)
             self._tell_parameters(tracer, args)
             return self._forward(args)
         finally:
@@ -430,7 +428,8 @@ class HybridBlock(Block):
         return cls.hybrid_forward is not HybridBlock.hybrid_forward and cls.forward is HybridBlock.forward
 
     def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compute the outputs. Override this, or `hybrid_forward`, which this calls with F and the parameters.
+        """Compute the outputs. Override this, or `hybrid_forward`, which this calls with F and the
+        parameters.
 
         Raises
         ------
@@ -452,9 +451,11 @@ class HybridBlock(Block):
             context = x.context if isinstance(x, NDArray) else None
             with config_scope(self):
                 params = {
-                    name: parameter.data(context)
-                    if parameter._data is None or len(parameter._data) > 1
-                    else parameter._data[0]
+                    name: parameter._data[0]
+                    if parameter._data is not None
+                    and len(parameter._data) == 1
+                    and parameter._contexts[0] is context
+                    else parameter.data(context)
                     for name, parameter in self._reg_params.items()
                 }
                 return self.hybrid_forward(F, x, *args, **params, **kwargs)
@@ -471,7 +472,7 @@ class HybridBlock(Block):
             tracer.symbol_style, tracer.symbol_np = before
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compute the outputs in the 1.x style: ``F`` is ``mx.nd`` or ``mx.sym``, parameters come as keywords."""
+        """Compute the outputs in the 1.x style: ``F`` is mx.nd or mx.sym, parameters come as keywords."""
         raise NotImplementedError(f"{type(self).__name__} defines no hybrid_forward(self, F, x, ...)")
 
     # Files ----------------------------------------------------------------------
@@ -530,75 +531,3 @@ class HybridBlock(Block):
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self.__dict__.update(saved)
-
-
-def _below(block: Any) -> Iterator[Any]:
-    """All hybrid blocks below a block."""
-    for child in block._children.values():
-        yield child
-        yield from _below(child)
-
-
-def _outside() -> int:
-    """The stack level, as `warnings.warn` counts for the caller, of the code that uses the package."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".", 1)[0] == _PACKAGE:
-        frame, level = frame.f_back, level + 1
-    return level
-
-
-def config_scope(block: Any) -> Any:
-    """The naming scope of a block at level 1 (for Symbols and blocks made in its forward)."""
-    return block._scope if block._level == 1 and not block._empty_prefix else _NOTHING
-
-
-class _Nothing:
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-
-_NOTHING = _Nothing()
-
-
-def _first(args: Any) -> Any:
-    """The first array or Symbol in nested arguments."""
-    for value in args if isinstance(args, (list, tuple)) else (args,):
-        if isinstance(value, (NDArray, Symbol)):
-            return value
-        if isinstance(value, (list, tuple)):
-            found = _first(value)
-            if found is not None:
-                return found
-        if isinstance(value, dict):
-            found = _first(list(value.values()))
-            if found is not None:
-                return found
-    return None
-
-
-def _like(out: Any, first: Any) -> Any:
-    """The result in the kind of the input."""
-    cls = type(first)
-    if isinstance(out, NDArray):
-        return out if type(out) is cls or not isinstance(first, NDArray) else out._as(cls)
-    if isinstance(out, (list, tuple)) and not hasattr(out, "_fields"):
-        return type(out)(_like(item, first) for item in out)
-    return out
-
-
-def _is_users(function: Any) -> bool:
-    return function.__module__.split(".", 1)[0] != _PACKAGE
-
-
-def _arrays_for(args: Any) -> Any:
-    """Traced Symbols as traced arrays, for a block written in the 2.0 style."""
-    if isinstance(args, Symbol) and args._s is not None:
-        return (kinds.np if args._kind == "np" else kinds.nd)._traced(args._s)
-    if isinstance(args, Symbol) and args._items is not None:
-        return [_arrays_for(item) for item in args._items]
-    if isinstance(args, (list, tuple)) and not hasattr(args, "_fields"):
-        return type(args)(_arrays_for(item) for item in args)
-    return args

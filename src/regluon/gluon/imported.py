@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..graph.node import Entry, Node, arguments_of, rebuild, topological
+from ..graph.roles import parameter_names
 from .parameter_errors import ParameterValueError
 
 __all__ = ["names_of_inputs", "without_labels"]
@@ -14,10 +15,6 @@ __all__ = ["names_of_inputs", "without_labels"]
 _LABELLED = frozenset(
     "SoftmaxOutput LinearRegressionOutput LogisticRegressionOutput MAERegressionOutput SVMOutput".split()
 )
-# How the inputs of operators that take parameters are named, and the parameters of layers.
-_PARAMETER_ENDINGS = ("weight", "bias", "gamma", "beta", "mean", "var", "parameters")
-# Attributes that Gluon writes on the variables of parameters only.
-_PARAMETER_ATTRIBUTES = ("__lr_mult__", "__wd_mult__", "__init__")
 
 
 def names_of_inputs(entries: Sequence[Entry], names: Any, loaded: Any) -> list[str]:
@@ -48,8 +45,9 @@ def names_of_inputs(entries: Sequence[Entry], names: Any, loaded: Any) -> list[s
         saved = {key.split(":", 1)[1] if key[:4] in ("arg:", "aux:") else key for key in loaded}
         found = [node.name for node in arguments if node.name not in saved]
     else:
-        parameters = {id(node) for node in _parameters(order)}
-        found = [node.name for node in arguments if id(node) not in parameters]
+        variables = {node.name: node.user for node in order if node.op is None}
+        parameters = parameter_names(variables, _uses(order))
+        found = [node.name for node in arguments if node.name not in parameters]
     labels = _label_names(order)
     inputs = [name for name in dict.fromkeys(found) if name not in labels]
     if not inputs:
@@ -60,16 +58,13 @@ def names_of_inputs(entries: Sequence[Entry], names: Any, loaded: Any) -> list[s
     return inputs
 
 
-def _parameters(order: Iterable[Node]) -> Iterable[Node]:
+def _uses(order: Iterable[Node]) -> Iterable[tuple[str, str]]:
+    """(slot, name) of each use of a variable by an operator with named inputs."""
     for node in order:
-        if node.op is None:
-            gluon = any(key in node.user for key in _PARAMETER_ATTRIBUTES)
-            if gluon or node.name.endswith(tuple(f"_{ending}" for ending in _PARAMETER_ENDINGS)):
-                yield node
-        elif not node.op.variadic:
+        if node.op is not None and not node.op.variadic:
             for slot, entry in zip(node.op.inputs, node.inputs, strict=False):
-                if entry.node.op is None and slot.endswith(_PARAMETER_ENDINGS):
-                    yield entry.node
+                if entry.node.op is None:
+                    yield slot, entry.node.name
 
 
 def _label_slot(node: Node) -> int | None:

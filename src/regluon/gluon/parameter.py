@@ -18,6 +18,7 @@ import torch
 from regluon import initializer
 from regluon.array import NDArray
 from regluon.array import ndarray as np_ndarray
+from regluon.array.sparse import shown_as
 from regluon.base import config, dtypes, rng
 from regluon.base.device import Context, cpu, current_context
 from regluon.base.errors import DeferredInitializationError, MXNetError
@@ -310,52 +311,52 @@ class Parameter:
         self, data: Any, ctx: Any = None, cast_dtype: bool = False, dtype_source: str = "current"
     ) -> None:
         """Take the value from a file; fills unknown sizes and finishes a deferred initialisation."""
-        merged = (
-            merge_shapes(self._shape, tuple(data.shape)) if self._shape is not None else tuple(data.shape)
-        )
-        if merged is None:
-            raise ParameterValueError(
-                f"Parameter {self._label} cannot be loaded: its shape is {self.shape}, the file holds "
-                f"{tuple(data.shape)}. Build the same network that was saved, or leave this parameter out "
-                "with ignore_extra and allow_missing."
-            )
-        self._match_dtype(data, cast_dtype, dtype_source)
-        self._shape = merged
+        shape = self._check_load(data, ctx, cast_dtype, dtype_source)
+        if dtype_source == "saved" and not self._has_dtype(data):
+            self.cast(dtypes.to_name(dtypes.to_torch(data.dtype)))
+        self._shape = shape
         self._var = None
-        contexts = None if ctx is None else as_contexts(ctx)
         with INITIALISING, Eager():
             if self._data is None:
-                if contexts is None:
-                    contexts = self._deferred_init[1] if self._deferred_init else [current_context()]
+                deferred = self._deferred_init[1] if self._deferred_init else [current_context()]
+                contexts = deferred if ctx is None else as_contexts(ctx)
                 array = self._make_array(contexts[0])
                 array[...] = data
                 self._init_impl(array, contexts)
             else:
-                if contexts is not None and set(contexts) != set(self.list_ctx()):
-                    raise ParameterValueError(
-                        f"Parameter {self._label} cannot be loaded on {contexts}: it was initialized on "
-                        f"{self.list_ctx()}. Call reset_ctx() first, or leave the context out."
-                    )
                 self.set_data(data)
             self._deferred_init = ()
 
-    def _match_dtype(self, data: Any, cast_dtype: bool, dtype_source: str) -> None:
-        """Reconcile the type of loaded data with the parameter's own."""
+    def _check_load(self, data: Any, ctx: Any, cast_dtype: bool, dtype_source: str) -> tuple[int, ...]:
+        """The shape after loading this array; an error if it does not fit. Changes nothing."""
+        given = tuple(data.shape)
+        merged = merge_shapes(self._shape, given) if self._shape is not None else given
+        if merged is None:
+            raise ParameterValueError(
+                f"Parameter {self._label} cannot be loaded: its shape is {self.shape}, the file holds "
+                f"{given}. Build the same network that was saved, or leave this parameter out with "
+                "ignore_extra and allow_missing."
+            )
         if dtype_source not in ("current", "saved"):
             raise ParameterValueError(
                 f"dtype_source must be 'current' or 'saved'; received {dtype_source!r}."
             )
-        own, saved = dtypes.to_name(dtypes.to_torch(self._dtype)), dtypes.to_name(dtypes.to_torch(data.dtype))
-        if own == saved:
-            return
-        if not cast_dtype:
+        if not cast_dtype and not self._has_dtype(data):
+            own, saved = (dtypes.to_name(dtypes.to_torch(dtype)) for dtype in (self._dtype, data.dtype))
             raise ParameterValueError(
                 f"Parameter {self._label} cannot be loaded: its dtype is {own}, the file holds {saved}. Pass "
                 "cast_dtype=True to convert the file's values, with dtype_source='saved' to convert the "
                 "parameter."
             )
-        if dtype_source == "saved":
-            self.cast(saved)
+        if ctx is not None and self._data is not None and set(as_contexts(ctx)) != set(self.list_ctx()):
+            raise ParameterValueError(
+                f"Parameter {self._label} cannot be loaded on {as_contexts(ctx)}: it was initialized on "
+                f"{self.list_ctx()}. Call reset_ctx() first, or leave the context out."
+            )
+        return merged
+
+    def _has_dtype(self, data: Any) -> bool:
+        return dtypes.to_torch(self._dtype) == dtypes.to_torch(data.dtype)
 
     def set_data(self, data: Any) -> None:
         """Write ``data`` (an array or number sequence of this shape) to the value on every context.
@@ -441,7 +442,7 @@ class Parameter:
         return list(self._data)
 
     def grad(self, ctx: Context | None = None, *, device: Context | None = None) -> NDArray:
-        """Gradient buffer on ``ctx``.
+        """Gradient on ``ctx``: the buffer, or, with another ``grad_stype``, an array that shows it.
 
         Raises
         ------
@@ -449,14 +450,14 @@ class Parameter:
             If ``grad_req`` is "null", or the parameter has no value there.
         """
         self._check_gradient()
-        return self._select(self._grad, ctx if ctx is not None else device)
+        return shown_as(self._select(self._grad, ctx if ctx is not None else device), self._grad_stype)
 
     def list_grad(self) -> list[NDArray]:
         """Gradient buffers on all contexts, in the order of :meth:`list_ctx`."""
         self._check_gradient()
         if self._grad is None:
             raise self._missing()
-        return list(self._grad)
+        return [shown_as(gradient, self._grad_stype) for gradient in self._grad]
 
     def _check_gradient(self) -> None:
         if self._data is not None and self._grad is None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from regluon.gluon.parameter_errors import ParameterValueError
+from regluon.gluon.parameter_support import load_all
 
 if TYPE_CHECKING:
     from regluon.gluon.parameter import Parameter
@@ -315,9 +316,8 @@ class ParameterDict(dict[str, Any]):
                 f"Parameter {_listed(extra)} in {source} has no counterpart here; there are {_listed(self)}. "
                 "Pass ignore_extra=True to leave it out."
             )
-        for name, array in values.items():
-            if name in self:
-                self[name]._load_init(array, ctx, cast_dtype=cast_dtype, dtype_source=dtype_source)
+        pairs = [(self[name], array) for name, array in values.items() if name in self]
+        load_all(pairs, ctx, cast_dtype, dtype_source)
 
 
 def _untagged(name: str) -> str:

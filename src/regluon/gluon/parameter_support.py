@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,7 @@ STORAGE_CODES = {"default": 0, "row_sparse": 1, "csr": 2}
 
 
 class Eager:
-    """A scope in which operators run at once: neither recorded for autograd nor traced, and not in train
-    mode."""
+    """A scope in which operators run at once: not recorded, not traced, and not in train mode."""
 
     __slots__ = ("_before",)
 
@@ -64,7 +64,7 @@ def merge_shapes(known: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, .
     for first, second in zip(known, given, strict=True):
         if first > 0 and second > 0 and first != second:
             return None
-        merged.append(first if first > 0 else second)
+        merged.append(second if first <= 0 < second else first)
     return tuple(merged)
 
 
@@ -76,6 +76,7 @@ def copied(array: NDArray, context: Context, dtype: torch.dtype | None = None) -
 
 
 def as_shape(shape: Any) -> tuple[int, ...] | None:
+    """A shape as a tuple of int: from None, a number or a sequence; 0 and -1 stand for unknown sizes."""
     if shape is None:
         return None
     if isinstance(shape, int | np.integer):
@@ -95,3 +96,11 @@ def described(init: Any) -> str | None:
         return init
     dumps = getattr(init, "dumps", None)
     return dumps() if dumps is not None else None
+
+
+def load_all(pairs: Sequence[tuple[Any, Any]], ctx: Any, cast_dtype: bool, dtype_source: str) -> None:
+    """Give parameters their arrays from a file: all of them, or none where one does not fit."""
+    for parameter, array in pairs:
+        parameter._check_load(array, ctx, cast_dtype, dtype_source)
+    for parameter, array in pairs:
+        parameter._load_init(array, ctx, cast_dtype=cast_dtype, dtype_source=dtype_source)

@@ -207,16 +207,16 @@ def _initialize(block: Any, tracer: Tracer, recorded: Recorded) -> None:
         parameter = node.value
         shape = parameter._shape
         if shape is None or any(size <= 0 for size in shape):
-            unknown.append(f"{node.name} {parameter.shape}")
+            unknown.append(f"{node.name} ({parameter.shape})")
         elif parameter._deferred_init:
             parameter._finish_deferred_init()
     used = {node.name for node, _ in recorded.parameters}
     unknown = [text for text in unknown if text.split(" ", 1)[0] in used]
     if unknown:
         raise RuntimeError(
-            f"{block.name} has parameters with unknown shape: {', '.join(unknown)}. You need to either specify "
-            f"the shape in __init__ or implement {type(block).__name__}.infer_shape to set the parameter shapes "
-            "based on the first input."
+            f"{block.name} has parameters with unknown shape: {', '.join(unknown)}. You need to either "
+            f"specify the shape in __init__ or implement {type(block).__name__}.infer_shape to set the "
+            "parameter shapes based on the first input."
         )
     for node, parameter in recorded.parameters:
         if parameter._data is None:
@@ -309,7 +309,9 @@ class _Real:
         values = {id(node): array._t for node, array in zip(tracer.inputs, self.flat, strict=True)}
         for node in tracer.parameters.values():
             parameter = node.value
-            if parameter._data is None and parameter._deferred_init:
+            shape = parameter._shape
+            known = shape is not None and all(size > 0 for size in shape)
+            if parameter._data is None and parameter._deferred_init and known:
                 parameter._finish_deferred_init()
             if parameter._data is not None:
                 values[id(node)] = parameter._data[0]._t

@@ -1,4 +1,4 @@
-"""Prefixes of blocks at API level 1: counters per parent, and the ``name_scope()`` that children are made in."""
+"""Prefixes of blocks at API level 1: counters per parent, and the ``name_scope()`` of children."""
 
 from __future__ import annotations
 

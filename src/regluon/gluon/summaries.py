@@ -19,7 +19,7 @@ def _shape_text(value: Any) -> str:
     flat: list[Any] = []
     flatten(value, flat)
     shapes = [str(tuple(array.shape)) for array in flat if isinstance(array, NDArray)]
-    return shapes[0] if len(shapes) == 1 else f"[{', '.join(shapes)}]"
+    return ", ".join(shapes)
 
 
 def print_summary(block: Any, inputs: tuple[Any, ...]) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..base import dtypes
 from ..base.errors import MXNetError
-from ..graph.dims import evaluate
-from ..graph.node import Entry, Node, arguments_of, rebuild, topological
+from ..graph.dims import Dim, combined
+from ..graph.node import Entry, Node, arguments_of, topological
 from ..ops.params import _literal
 from ..runtime.handles import kinds
 from ..runtime.state import state
@@ -178,23 +178,28 @@ class SymbolBlock(HybridBlock):
         """Record the graph's nodes anew in the running trace."""
         names = tracer.names
         names.prefixes.append("")
+        mapping: dict[int, Sequence[Entry]] = {}
 
-        def record(node: Node, inputs: tuple[Entry, ...]) -> Sequence[Entry]:
-            if node.op is None:
-                found = replaced.get(id(node)) or by_name.get(node.name)
-                if found is None:
-                    raise MXNetError(
-                        f"the variable {node.name} of {self.name} is neither an input nor a parameter"
-                    )
-                return [found]
-            attrs = {key: evaluate(value) for key, value in node.attrs.items()}
-            new = tracer.record(node.op, inputs, attrs, node.name, dict(node.user))
-            return [Entry(new, index) for index in range(new.outputs)]
+        def place(entry: Entry) -> Entry:
+            return mapping[id(entry.node)][entry.index]
 
         try:
-            return rebuild(self._outputs, record)
+            for node in topological(self._outputs):
+                if node.op is None:
+                    found = replaced.get(id(node)) or by_name.get(node.name)
+                    if found is None:
+                        raise MXNetError(
+                            f"the variable {node.name} of {self.name} is neither an input nor a parameter"
+                        )
+                    mapping[id(node)] = [found]
+                    continue
+                attrs = {key: _resized(value, place, tracer) for key, value in node.attrs.items()}
+                inputs = [place(entry) for entry in node.inputs]
+                new = tracer.record(node.op, inputs, attrs, node.name, dict(node.user))
+                mapping[id(node)] = [Entry(new, index) for index in range(new.outputs)]
         finally:
             names.prefixes.pop()
+        return [place(entry) for entry in self._outputs]
 
     def export(
         self, path: Any, epoch: int = 0, remove_amp_cast: bool = True, format: str | None = None
@@ -218,6 +223,19 @@ class SymbolBlock(HybridBlock):
             in_structure=self._in_structure,
             out_structure=self._out_structure,
         )
+
+
+def _resized(value: Any, place: Any, tracer: Any) -> Any:
+    """An attribute of the graph for the running trace: sizes are those of the values there."""
+    if isinstance(value, Dim):
+        if value.function == "size":
+            entry, axis = value.arguments
+            return tracer.shape(place(entry))[axis]
+        left, right = (_resized(item, place, tracer) for item in value.arguments)
+        return combined(value.function, left, right)
+    if isinstance(value, (tuple, list)):
+        return type(value)(_resized(item, place, tracer) for item in value)
+    return value
 
 
 def _as_symbols(value: Any) -> tuple[list[Any], Any]:

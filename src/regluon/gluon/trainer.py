@@ -7,6 +7,7 @@ from typing import Any
 
 from regluon import kvstore as kvstores
 from regluon import optimizer as optimizers
+from regluon.array.sparse import shown_as
 from regluon.base.errors import DeferredInitializationError, MXNetError
 from regluon.gluon.parameter import Parameter
 from regluon.kvstore.kvstore import LOCAL_KINDS, sum_into
@@ -279,7 +280,7 @@ class Trainer:
                     continue
                 array._fresh_grad = False
                 indices.append(index)
-                gradients.append(parameter._grad[position])
+                gradients.append(shown_as(parameter._grad[position], parameter._grad_stype))
                 values.append(array)
             if indices:
                 updater(indices, gradients, values)

@@ -16,6 +16,7 @@ from ..base.errors import MXNetError
 
 __all__ = [
     "Dim",
+    "combined",
     "described",
     "dims_in",
     "evaluate",
@@ -169,10 +170,10 @@ class Dim:
         return round(self._known(), digits)
 
     def __floor__(self) -> int:
-        return int(math.floor(self._known()))
+        return math.floor(float(self._known()))
 
     def __ceil__(self) -> int:
-        return int(math.ceil(self._known()))
+        return math.ceil(float(self._known()))
 
     def __trunc__(self) -> int:
         return int(self._known())
@@ -198,6 +199,11 @@ def dims_in(value: Any) -> list[Dim]:
     if isinstance(value, (tuple, list)):
         return [dim for item in value for dim in dims_in(item)]
     return []
+
+
+def combined(function: str, left: Any, right: Any) -> Any:
+    """The operation of that name (``add``, ``floordiv``, ...) on sizes and numbers."""
+    return _SYMBOLS[function][1](left, right)
 
 
 def sources_of(dims: Iterable[Any]) -> list[Any]:
@@ -292,7 +298,8 @@ def evaluate(
 
 def described(dim: Dim) -> str:
     """A Dim in words: ``data.shape[0]``."""
-    return source_of(dim, lambda entry: entry.node.name).strip("()")
+    text = source_of(dim, lambda entry: entry.node.name)
+    return text if dim.function in ("size", "item") else text[1:-1]
 
 
 def source_of(value: Any, name_of: Callable[[Any], str]) -> str:

@@ -111,8 +111,11 @@ def _keeps_shape(definition: OpDef, attrs: tuple[tuple[str, Any], ...], count: i
         outcome = _outcome(definition, attrs, _specs([shape] * count))
         if outcome is None or outcome[0] != shape:
             return False
-    # An operator that broadcasts takes unequal shapes too: nothing follows for its inputs.
-    return count == 1 or _outcome(definition, attrs, _specs([(7, 11)] + [(1, 11)] * (count - 1))) is None
+    # One that takes unequal shapes too (it broadcasts, or reads class labels) says nothing of its inputs.
+    unequal = ((1, 11), (7, 1), (11,), (7,), (7, 11, 1))
+    return count == 1 or not any(
+        _outcome(definition, attrs, _specs([(7, 11)] + [shape] * (count - 1))) for shape in unequal
+    )
 
 
 class GraphShapes:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..base.errors import MXNetError
 
-__all__ = ["GraphRecord", "NodeRecord", "parse", "portable", "render", "restored", "short"]
+__all__ = ["GraphRecord", "NodeRecord", "parse", "parse_object", "portable", "render", "restored", "short"]
 
 WRITTEN_VERSION = 10901
 # The attribute that keeps an operator's own name where it is written under one that both generations have.
@@ -74,7 +74,7 @@ def parse(text: str | bytes, source: str = "symbol JSON") -> GraphRecord:
     """
     try:
         _check_size(text, source)
-        return _graph(json.loads(text), source)
+        return parse_object(json.loads(text), source)
     except ValueError as error:
         raise MXNetError(f"{source} is not JSON: {error}. Expected the text of Symbol.tojson") from error
     except RecursionError as error:
@@ -94,7 +94,8 @@ def _check_size(text: str | bytes, source: str) -> None:
         )
 
 
-def _graph(loaded: Any, source: str) -> GraphRecord:
+def parse_object(loaded: Any, source: str) -> GraphRecord:
+    """The same for what JSON text of a symbol was read to, such as a graph inside of a node."""
     if not isinstance(loaded, dict) or not isinstance(loaded.get("nodes"), list) or "heads" not in loaded:
         raise MXNetError(
             f"{source} is not a symbol: expected an object with the keys nodes and heads, received "

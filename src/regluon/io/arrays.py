@@ -9,7 +9,9 @@ import numpy
 import torch
 
 from ..array import NDArray
+from ..array.sparse import CSRNDArray
 from ..ndarray import array as nd_array
+from ..ndarray.sparse import csr_matrix
 from .base import DataDesc, DataIter
 
 __all__ = ["NDArrayIter", "named_arrays", "take_rows"]
@@ -46,12 +48,31 @@ def named_arrays(value: Any, default: str, what: str) -> list[tuple[str, NDArray
 
 
 def take_rows(array: NDArray, rows: numpy.ndarray) -> NDArray:
-    """A new array of the given rows."""
+    """A new array of the given rows, in the same storage type."""
     chosen = torch.from_numpy(numpy.ascontiguousarray(rows))
+    if isinstance(array, CSRNDArray):
+        return _csr_rows(array, chosen)
     stype = getattr(array, "stype", "default")
     dense = array if stype == "default" else array.tostype("default")
     taken = type(dense)._wrap(dense._t.index_select(0, chosen.to(dense._t.device)), dense._ctx)
     return taken if stype == "default" else taken.tostype(stype)
+
+
+def _csr_rows(array: CSRNDArray, rows: torch.Tensor) -> Any:
+    """Rows of a sparse matrix; the rest of it is not touched."""
+    starts, columns = array._places
+    rows = rows.to(starts.device)
+    counts = starts[rows + 1] - starts[rows]
+    pointers = torch.zeros(len(rows) + 1, dtype=starts.dtype, device=starts.device)
+    torch.cumsum(counts, 0, out=pointers[1:])
+    # Where each number of the result is: its row's beginning and its place within the row.
+    places = torch.arange(int(pointers[-1]), device=starts.device)
+    places += torch.repeat_interleave(starts[rows] - pointers[:-1], counts)
+    return csr_matrix(
+        tuple(NDArray._wrap(part, array._ctx) for part in (array._values[places], columns[places], pointers)),
+        shape=(len(rows), array.shape[1]),
+        ctx=array._ctx,
+    )
 
 
 class NDArrayIter(DataIter):

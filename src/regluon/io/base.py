@@ -144,9 +144,7 @@ class DataIter:
         """
         if not self.iter_next():
             raise StopIteration
-        return DataBatch(
-            data=self.getdata(), label=self.getlabel(), pad=self.getpad(), index=self.getindex()
-        )
+        return DataBatch(data=self.getdata(), label=self.getlabel(), pad=self.getpad(), index=self.getindex())
 
     def iter_next(self) -> bool:
         """Go to the next batch; False when there is none."""

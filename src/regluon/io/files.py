@@ -12,6 +12,7 @@ from ..array import NDArray
 from ..base import dtypes
 from ..base.errors import MXNetError
 from ..ndarray import array as nd_array
+from ..ndarray.sparse import csr_matrix
 from .arrays import take_rows
 from .base import DataDesc, DataIter
 
@@ -172,9 +173,7 @@ class CSVIter(MXDataIter):
         if label_sizes == (1,):
             label = label.reshape(-1)
         last = "round" if round_batch else "pad"
-        super().__init__(
-            _ordered(data, kind), _ordered(label, kind), batch_size, last, data_name, label_name
-        )
+        super().__init__(_ordered(data, kind), _ordered(label, kind), batch_size, last, data_name, label_name)
 
     @staticmethod
     def _read(place: Any, shape: tuple[int, ...], kind: Any) -> numpy.ndarray:
@@ -198,6 +197,8 @@ class CSVIter(MXDataIter):
 
 class LibSVMIter(MXDataIter):
     """Batches of the rows of LibSVM files, ``label index:value index:value``, indices from 0.
+
+    The rows are sparse (csr).
 
     Parameters
     ----------
@@ -240,29 +241,26 @@ class LibSVMIter(MXDataIter):
         del prefetch_buffer, ctx
         if not round_batch:
             raise ValueError("LibSVMIter expected round_batch=True; CSVIter and NDArrayIter can pad")
-        data, label = self._read(data_libsvm, _shape(data_shape))
-        sparse_label = _given(label_libsvm)
-        if sparse_label:
-            label, _ = self._read(label_libsvm, _shape(label_shape))
-            if len(label) != len(data):
+        data, first = self._read(data_libsvm, _shape(data_shape), dtype)
+        label: Any = _ordered(first, dtype)
+        if _given(label_libsvm):
+            label, _ = self._read(label_libsvm, _shape(label_shape), dtype)
+            if label.shape[0] != data.shape[0]:
                 raise MXNetError(
-                    f"LibSVMIter expected as many labels as rows of data, got {len(label)} and {len(data)}"
+                    "LibSVMIter expected as many labels as rows of data, got "
+                    f"{label.shape[0]} and {data.shape[0]}"
                 )
-        part = _part(len(data), num_parts, part_index)
-        super().__init__(
-            _as_csr(_ordered(data[part], dtype)),
-            _as_csr(_ordered(label[part], dtype)) if sparse_label else _ordered(label[part], dtype),
-            batch_size,
-            "round",
-            data_name,
-            label_name,
-        )
+        part = _part(data.shape[0], num_parts, part_index)
+        super().__init__(data[part], label[part], batch_size, "round", data_name, label_name)
 
     @staticmethod
-    def _read(place: Any, shape: tuple[int, ...]) -> tuple[numpy.ndarray, numpy.ndarray]:
+    def _read(place: Any, shape: tuple[int, ...], dtype: Any) -> tuple[Any, numpy.ndarray]:
+        """The rows as a sparse matrix, and the numbers at their beginnings."""
         if len(shape) != 1:
             raise ValueError(f"LibSVMIter expected a shape of one axis, got {shape}")
-        rows: list[dict[int, float]] = []
+        columns: list[int] = []
+        numbers: list[float] = []
+        starts = [0]
         labels: list[float] = []
         for path in _paths(place, "LibSVMIter"):
             for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -283,20 +281,16 @@ class LibSVMIter(MXDataIter):
                         f"{path}, line {number}: index {outside[0]} is outside the shape {shape}; "
                         "indices begin at 0"
                     )
-                rows.append(row)
-        table = numpy.zeros((len(rows), shape[0]), numpy.float32)
-        for place_, row in enumerate(rows):
-            table[place_, list(row)] = list(row.values())
+                columns += sorted(row)
+                numbers += [row[index] for index in sorted(row)]
+                starts.append(len(columns))
+        parts = (
+            nd_array(numpy.asarray(numbers, numpy.float64), dtype=dtype or numpy.float32),
+            nd_array(numpy.asarray(columns, numpy.int64), dtype="int64"),
+            nd_array(starts, dtype="int64"),
+        )
+        table = csr_matrix(parts, shape=(len(labels), shape[0]))
         return table, numpy.asarray(labels, numpy.float32)
-
-
-def _as_csr(array: NDArray) -> NDArray:
-    """The array in csr storage where that is built, else itself."""
-    try:
-        result: NDArray = array.tostype("csr")
-    except MXNetError:
-        return array
-    return result
 
 
 class MNISTIter(MXDataIter):
@@ -318,6 +312,8 @@ class MNISTIter(MXDataIter):
         Do not log what was read.
     num_parts, part_index : int
         Read only this one of so many parts.
+    data_shape, input_shape : tuple, optional
+        Accepted, as scripts give them; ``flat`` decides.
 
     Raises
     ------
@@ -341,12 +337,10 @@ class MNISTIter(MXDataIter):
         dtype: Any = None,
         data_name: str = "data",
         label_name: str = "softmax_label",
-        **input_shape: Any,
+        data_shape: Any = None,
+        input_shape: Any = None,
     ) -> None:
-        del prefetch_buffer, ctx
-        input_shape.pop("input_shape", None)
-        if input_shape:
-            raise TypeError(f"MNISTIter got unexpected keyword arguments: {', '.join(input_shape)}")
+        del prefetch_buffer, ctx, data_shape, input_shape
         images, labels = _read_idx(image, 3), _read_idx(label, 1)
         if len(images) != len(labels):
             raise MXNetError(
@@ -397,5 +391,5 @@ def _read_idx(place: Any, axes: int) -> numpy.ndarray:
     for size in sizes:
         wanted *= size
     if body.size != wanted:
-        raise MXNetError(f"MNISTIter: {path} announces {sizes} bytes and holds {body.size}")
+        raise MXNetError(f"MNISTIter: {path} announces {wanted} bytes and holds {body.size}")
     return body.reshape(sizes)

@@ -157,9 +157,7 @@ class SequentialModule(BaseModule):
             if self._metas[place].get(self.META_AUTO_WIRING):
                 names = module.data_names
                 if len(names) != len(shapes):
-                    raise ValueError(
-                        f"module {place} has {len(names)} inputs, and {len(shapes)} come to it"
-                    )
+                    raise ValueError(f"module {place} has {len(names)} inputs, and {len(shapes)} come to it")
                 shapes = [DataDesc(name, given[1]) for name, given in zip(names, shapes, strict=True)]
             module.bind(
                 data_shapes=shapes,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
 
 from ..array import NDArray, methods, waitall
 from ..runtime import namespaces as _namespaces
@@ -36,12 +35,6 @@ def load_frombuffer(buf):  # type: ignore[no-untyped-def]
 
 
 from . import random as random  # noqa: E402
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """Functions made from the operator table."""
-
 
 _namespaces.fill_namespace(sys.modules[__name__], "nd")
 methods.install(sys.modules[__name__])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
 
 import numpy as _onp
 
@@ -27,18 +26,13 @@ finfo, iinfo, dtype = _onp.finfo, _onp.iinfo, _onp.dtype
 from . import linalg as linalg  # noqa: E402
 from . import random as random  # noqa: E402
 
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """Functions made from the operator table."""
-
-
 _CONSTANTS = (
-    "NAN NINF NZERO NaN PINF PZERO bool bool_ dtype e euler_gamma finfo float16 float32 float64 iinfo inf int16 "
-    "int32 int64 int8 nan newaxis pi uint16 uint32 uint64 uint8"
+    "NAN NINF NZERO NaN PINF PZERO bool bool_ dtype e euler_gamma finfo float16 float32 float64 iinfo inf "
+    "int16 int32 int64 int8 nan newaxis pi uint16 uint32 uint64 uint8"
 ).split()
 _namespaces.fill_namespace(sys.modules[__name__], "np")
-_namespaces.publish(sys.modules[__name__], [*_CONSTANTS, *_fallback.install(sys.modules[__name__]), "linalg", "random"])
+_host_functions = _fallback.install(sys.modules[__name__])
+_namespaces.publish(sys.modules[__name__], [*_CONSTANTS, *_host_functions, "linalg", "random"])
 _namespaces.publish(linalg)
 _namespaces.publish(random)
 _methods.install_np(sys.modules[__name__])

@@ -22,7 +22,7 @@ __all__ = ["install"]
 _NAMES = (
     "allclose apply_along_axis apply_over_axes argpartition array_equal array_equiv choose compress "
     "corrcoef correlate count_nonzero cov cumprod digitize divmod extract float_power frexp heaviside "
-    "histogram2d histogram_bin_edges histogramdd i0 interp intersect1d isclose isin ix_ lexsort median "
+    "histogram2d histogram_bin_edges histogramdd i0 intersect1d isclose isin ix_ lexsort median "
     "min_scalar_type modf nanargmax nanargmin nancumprod nancumsum nanmax nanmedian nanmin nanpercentile "
     "nanprod nanquantile nanstd nansum nanvar packbits partition piecewise poly polyadd polydiv polyfit "
     "polyint polymul polysub positive promote_types ptp real roots select setdiff1d setxor1d "

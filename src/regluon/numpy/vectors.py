@@ -7,7 +7,7 @@ from typing import Any
 from ..base.errors import MXNetError
 from .tools import apply, as_array, is_value
 
-__all__ = ["bincount", "cross", "diff", "ediff1d", "histogram", "vdot"]
+__all__ = ["bincount", "cross", "diff", "ediff1d", "histogram", "interp", "vdot"]
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
@@ -87,6 +87,19 @@ def histogram(
         low, high = a.min().item(), a.max().item()
         range = (low, high) if low < high else (low - 0.5, high + 0.5)
     return tuple(apply("_npi_histogram", [a], bin_cnt=bins, range=tuple(range)))
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """The piecewise linear function through the points (xp, fp) at ``x``, as float64.
+
+    ``xp`` increases; outside of it the value is ``left`` or ``right``, by default that of the nearest point.
+    With ``period`` the points repeat and need no order.
+    """
+    attrs: dict[str, Any] = {"left": left, "right": right, "period": period}
+    points = [as_array(xp), as_array(fp)]
+    if isinstance(x, (int, float)):
+        return apply("_npi_interp", points, x_scalar=float(x), x_is_scalar=True, **attrs)
+    return apply("_npi_interp", [*points, as_array(x)], **attrs)
 
 
 def vdot(a: Any, b: Any) -> Any:

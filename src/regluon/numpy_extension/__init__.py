@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..array import waitall
 from ..base.device import cpu, cpu_pinned, current_device, gpu, gpu_memory_info, num_gpus
@@ -101,12 +101,6 @@ def load(file):  # type: ignore[no-untyped-def]
 
 
 from . import random as random  # noqa: E402
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """Functions made from the operator table."""
-
 
 _namespaces.fill_namespace(sys.modules[__name__], "npx")
 _namespaces.publish(sys.modules[__name__], ["random"])

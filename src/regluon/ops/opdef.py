@@ -8,11 +8,10 @@ Parameters of the decorated function
     ``*data: Tensor`` takes any number;
   * keyword-only ones are the attributes; the annotation decides how MXNet's strings are read (`params.py`);
   * keyword-only ``_training`` (train mode flag) and ``_rng`` (a generator, None on the meta device) are
-  injected.
+    injected.
 
-``commit=`` belongs to operators with auxiliary inputs: ``commit(aux_tensors, output_tensors, attrs)``
-writes the
-new auxiliary values in place. It runs once for each recorded training forward, when that forward is
+``commit=`` belongs to operators with auxiliary inputs: ``commit(aux_tensors, output_tensors, attrs)`` writes
+the new auxiliary values in place. It runs once for each recorded training forward, when that one is
 differentiated.
 """
 

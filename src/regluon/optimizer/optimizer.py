@@ -292,7 +292,27 @@ class Optimizer:
         lrs, wds = self._get_lrs(indices), self._get_wds(indices)
         counts = [self._index_update_count[index] for index in indices]
         with torch.no_grad():
-            self._apply_all(indices, weights, grads, states, lrs, wds, counts)
+            rest = self._apply_rows(list(zip(indices, weights, grads, states, lrs, wds, counts, strict=True)))
+            if rest:
+                self._apply_all(*map(list, zip(*rest, strict=True)))
+
+    def _apply_rows(self, updates: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Lazy updates: of the rows only that a row_sparse gradient has. Gives the updates that are left."""
+        if not getattr(self, "lazy_update", False):
+            return updates
+        rest = []
+        for update in updates:
+            index, weight, grad, state, lr, wd, count = update
+            if getattr(grad, "stype", "default") != "row_sparse":
+                rest.append(update)
+                continue
+            rows, whole = grad.indices._t, [weight._t, *_leaves(_tensors(state))]
+            parts = [tensor[rows] for tensor in whole]
+            picked = iter(parts[1:])
+            self._apply(index, parts[0], grad.data._t, _like(state, picked), lr, wd, count)
+            for tensor, part in zip(whole, parts, strict=True):
+                tensor[rows] = part
+        return rest
 
     def fused_step(
         self, indices: list[Any], weights: list[Any], grads: list[Any], states: list[State]
@@ -367,7 +387,9 @@ class Optimizer:
 
 
 def _as_float32(array: Any) -> Any:
-    """A float32 copy."""
+    """A float32 copy, in the same storage type."""
+    if getattr(array, "stype", "default") != "default":
+        return array.astype("float32")
     return type(array)._wrap(array._t.float(), array._ctx)
 
 
@@ -386,6 +408,20 @@ def _tensors(state: State) -> Any:
     if isinstance(state, list | tuple):
         return tuple(_tensors(part) for part in state)
     return state._t
+
+
+def _leaves(state: Any) -> list[torch.Tensor]:
+    """The tensors of a nested state in order."""
+    if state is None:
+        return []
+    return [leaf for part in state for leaf in _leaves(part)] if isinstance(state, tuple) else [state]
+
+
+def _like(state: State, tensors: Any) -> Any:
+    """The nesting of a state around other tensors."""
+    if state is None:
+        return None
+    return tuple(_like(part, tensors) for part in state) if isinstance(state, list | tuple) else next(tensors)
 
 
 @Optimizer.register

@@ -203,11 +203,15 @@ def _shadow_outputs(
     """Gradient handles where integer inputs take part: the operator once more, on float shadows of them."""
     if definition.gradient == "zero":
         return tuple(value.detach() for value in values)
-    try:
-        return kernel_outputs(definition, handles, attrs, training, key)
-    except (RuntimeError, TypeError):
-        # An operator on integers only (an index, a shift) has no gradient.
-        return tuple(value.detach() for value in values)
+    # Operators of the 1.x kind want one type: then the integers beside a shadow are taken as floats too.
+    floats = [h if h is None or h.is_floating_point() else h.to(torch.float64) for h in handles]
+    for inputs in (handles, floats):
+        try:
+            return kernel_outputs(definition, inputs, attrs, training, key)
+        except (RuntimeError, TypeError):
+            continue
+    # An operator on integers only (an index, a shift) has no gradient.
+    return tuple(value.detach() for value in values)
 
 
 class Recorded:

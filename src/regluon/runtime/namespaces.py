@@ -6,6 +6,7 @@ arrays and Symbols alike.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import types
@@ -35,6 +36,7 @@ _SUBMODULES = {
 _NUMBERS = (int, float, bool, numpy.generic)
 
 
+@functools.cache
 def _signature(definition: OpDef, style: str) -> inspect.Signature:
     parameters = []
     for name in definition.inputs:
@@ -141,7 +143,7 @@ class _Binder:
 
 
 def _place(name: str) -> int:
-    """The number at the end of an input's name (``arg1``); inputs without one come first, as they were given."""
+    """The number at the end of an input's name (``arg1``); inputs without one come first, as given."""
     digits = name[len(name.rstrip("0123456789")) :]
     return int(digits) if digits else -1
 
@@ -245,6 +247,7 @@ def fill_namespace(module: Any, style: str) -> None:
     there."""
     space = "nd" if style == "sym" else style
     filled: dict[str, tuple[Any, set[str]]] = {module.__name__: (module, set())}
+    made: dict[tuple[str, str], Any] = {}
     for definition in all_definitions():
         for where, dotted in public_places(definition):
             if where != space:
@@ -260,9 +263,15 @@ def fill_namespace(module: Any, style: str) -> None:
                     module.__name__ + "."
                 ):
                     continue
-                function = make_function(definition, style, name)
-                function.__module__ = target.__name__
+                function = made.get((definition.name, name))
+                if function is None:
+                    function = made[definition.name, name] = make_function(definition, style, name)
+                if len(function.__module__) > len(target.__name__) or not function.__module__.startswith(
+                    module.__name__
+                ):
+                    function.__module__ = target.__name__
                 setattr(target, name, function)
+                filled[target.__name__][1].add(name)
     for target, submodules in filled.values():
         publish(target, submodules)
 

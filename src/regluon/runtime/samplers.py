@@ -1,5 +1,4 @@
-"""The samplers of mx.nd.random, mx.sym.random and mx.random: numbers or arrays as parameters, one
-implementation."""
+"""The samplers of mx.nd.random, mx.sym.random and mx.random, of numbers or arrays as parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mode of a thread: recording for autograd, training, tracing. One object, read on every operator call."""
+"""The mode of a thread: recording for autograd, training, tracing. One object, read on every call."""
 
 from __future__ import annotations
 

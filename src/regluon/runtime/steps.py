@@ -1,6 +1,7 @@
 """What recorded arrays were computed from: enough to write their computation as a Symbol, and no values.
 
-While recording, the result of an operator gets a `Step` beside its gradient handle, and lives as long.
+While recording, the result of an operator gets a `Step`. Steps know each other and hold no tensors, so they
+keep none alive.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..base.errors import MXNetError
+from ..base.naming import NodeNames
 from ..graph.dims import dims_in, evaluate
 from ..graph.infer import GraphShapes
 from ..graph.node import Entry, Node
 from ..ops.opdef import OpDef, Spec
 from ..ops.registry import get
 from .handles import kinds
-from .tracer import Names, _Value
+from .tracer import _Value
 
 __all__ = ["note", "note_graph", "note_index", "symbol_of"]
 
@@ -106,9 +108,9 @@ def symbol_of(array: Any) -> Any:
 class _Builder:
     """Writes steps as graph nodes."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: Any) -> None:
         self._kind = kind
-        self._names = Names()
+        self._names = NodeNames()
         self._made: dict[int, list[Entry]] = {}
 
     def entry(self, wanted: Any) -> Entry:
@@ -121,7 +123,7 @@ class _Builder:
                 continue
             missing = [item[0] for item in step.inputs if item is not None and id(item[0]) not in self._made]
             if missing:
-                stack += missing
+                stack += reversed(missing)
                 continue
             inputs = [None if item is None else self._made[id(item[0])][item[1]] for item in step.inputs]
             self._made[id(step)] = self._write(step, inputs)
@@ -144,8 +146,8 @@ class _Builder:
             return [self._index(step, inputs[0])]
         if step.source == _UNKNOWN:
             raise MXNetError(
-                "a part of this computation is no operator: a custom Function, or a write to a recorded array "
-                "(y[i] = ..., y += ...). It cannot be written as a Symbol"
+                "a part of this computation is no operator: a custom Function, or a write to a recorded "
+                "array (y[i] = ..., y += ...). It cannot be written as a Symbol"
             )
         return self._graph(step, dict(zip(map(id, step.options), inputs, strict=True)))
 

@@ -15,6 +15,7 @@ import torch
 
 from ..base import config, dtypes
 from ..base.errors import MXNetError, ValueReadError
+from ..base.naming import NodeNames
 from ..graph.dims import Dim, described, dims_in, evaluate, numbers_known
 from ..graph.infer import GraphShapes, merge
 from ..graph.node import CONSTRAINT, Entry, Node
@@ -53,41 +54,6 @@ class _Suspension:
 def suspend() -> _Suspension:
     """A scope in which operators run at once although a trace is on."""
     return _Suspension()
-
-
-class Names:
-    """Unique node names: block path, then the operator's name or the given one."""
-
-    def __init__(self) -> None:
-        self.prefixes: list[str] = [""]
-        self._taken: set[str] = set()
-        self._count: dict[str, int] = {}
-
-    @property
-    def prefix(self) -> str:
-        return self.prefixes[-1]
-
-    def reserve(self, name: str) -> None:
-        """Mark a name as taken (a parameter's)."""
-        self._taken.add(name)
-
-    def new(self, name: str | None, hint: str) -> str:
-        """A name that no node has yet."""
-        if name is not None:
-            wanted = self.prefix + name
-            if wanted not in self._taken:
-                self._taken.add(wanted)
-                return wanted
-            base = wanted
-        else:
-            base = self.prefix + hint
-        while True:
-            number = self._count.get(base, 0 if name is None else 1)
-            self._count[base] = number + 1
-            candidate = f"{base}{number}"
-            if candidate not in self._taken:
-                self._taken.add(candidate)
-                return candidate
 
 
 class _Value:
@@ -138,7 +104,7 @@ class Tracer:
         self.context = context
         self.training = training
         self.on_value_read = on_value_read
-        self.names = Names()
+        self.names = NodeNames()
         self.inputs: list[Node] = []
         self.parameters: dict[int, Node] = {}
         self.captured: dict[int, Node] = {}
@@ -473,9 +439,9 @@ class Tracer:
         where = user_location()
         if state.tracer is not self:
             raise ValueReadError(
-                f"{what} needs the value of {node.name}, which was made while a block was recorded and has no "
-                "value: values made in forward cannot be kept in attributes or globals of a hybridized block. "
-                "Return them instead"
+                f"{what} needs the value of {node.name}, which was made while a block was recorded and has "
+                "no value: values made in forward cannot be kept in attributes or globals of a hybridized "
+                "block. Return them instead"
             )
         if self.on_value_read == "break" and self.breakable:
             raise GraphBreak(what)

@@ -110,7 +110,7 @@ def write(stream: BinaryIO, data: Any, format: str | None = None) -> None:
         named = (
             records if isinstance(records, dict) else {f"arr_{i}": value for i, value in enumerate(records)}
         )
-        npz.write_npz(stream, {name: _dense(value) for name, value in named.items()})
+        npz.write_npz(stream, ((name, _dense(value)) for name, value in named.items()))
     else:
         params.write(stream, records)
 

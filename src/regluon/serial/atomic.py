@@ -22,14 +22,21 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with open(target, "wb") as stream:
             yield stream
         return
-    folder = os.path.dirname(target)
+    with atomic_path(target) as temporary, open(temporary, "wb") as stream:
+        yield stream
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The name of a temporary file for a library that opens files itself; see `atomic_writer`."""
+    target = os.path.realpath(os.fspath(path))
     descriptor, temporary = tempfile.mkstemp(
-        prefix=f".{os.path.basename(target)}.", suffix=".part", dir=folder
+        prefix=f".{os.path.basename(target)}.", suffix=".part", dir=os.path.dirname(target)
     )
+    os.close(descriptor)
     try:
-        with os.fdopen(descriptor, "wb") as stream:
-            yield stream
-            stream.flush()
+        yield temporary
+        with open(temporary, "rb+") as stream:
             os.fsync(stream.fileno())
         os.chmod(temporary, _permissions(target))
         os.replace(temporary, target)

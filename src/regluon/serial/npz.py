@@ -5,15 +5,17 @@ Headers are compared with the real size of the data before memory is allocated.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 
+from regluon.base import dtypes
 from regluon.serial.params import ParamsError
 
 _CHUNK = 1 << 20
@@ -52,12 +54,7 @@ def read_npy(stream: Any, available: int, source: str) -> torch.Tensor:
         If the data is not such an array, or is cut off.
     """
     shape, fortran, dtype = _read_header(stream, source)
-    count = math.prod(shape)
-    if count * dtype.itemsize > available:
-        raise ParamsError(
-            f"{source}: an array of shape {shape} and type {dtype} needs {count * dtype.itemsize} bytes, "
-            f"but the file holds {available}. It is cut off or damaged."
-        )
+    count = _check_length(shape, dtype, available, source)
     array: np.ndarray[Any, Any] = np.empty(count, dtype=dtype)
     _fill(stream, array.view(np.uint8).data, source)
     if not dtype.isnative:
@@ -65,6 +62,16 @@ def read_npy(stream: Any, available: int, source: str) -> torch.Tensor:
     return torch.from_numpy(
         np.ascontiguousarray(array.reshape(shape, order="F" if fortran else "C")).reshape(shape)
     )
+
+
+def _check_length(shape: tuple[int, ...], dtype: np.dtype[Any], available: int, source: str) -> int:
+    count = math.prod(shape)
+    if count * dtype.itemsize > available:
+        raise ParamsError(
+            f"{source}: an array of shape {shape} and type {dtype} needs {count * dtype.itemsize} bytes, "
+            f"but the file holds {available}. It is cut off or damaged."
+        )
+    return count
 
 
 def _fill(stream: Any, view: memoryview, source: str) -> None:
@@ -88,21 +95,48 @@ def read_npz(stream: BinaryIO, source: str) -> dict[str, torch.Tensor]:
         archive = zipfile.ZipFile(stream)
     except Exception as error:  # zipfile raises nearly anything for damaged files
         raise ParamsError(f"{source}: this zip file (.npz) is damaged: {error}") from error
-    result = {}
     with archive:
-        for info in archive.infolist():
-            name = info.filename.removesuffix(".npy")
-            where = f"{source}, entry '{info.filename}' at byte {info.header_offset}"
-            try:
-                member = archive.open(info)
-            except Exception as error:
-                raise ParamsError(f"{where}: it cannot be opened: {error}") from error
-            with member:
-                # The announced size is a claim; the packed bytes are there.
-                result[name] = read_npy(
-                    member, min(info.file_size, info.compress_size * _LARGEST_RATIO), where
-                )
-    return result
+        return {
+            info.filename.removesuffix(".npy"): _with_member(archive, info, source, read_npy)
+            for info in archive.infolist()
+        }
+
+
+def scan_npz(stream: BinaryIO, source: str) -> Iterator[tuple[str, tuple[int, ...], torch.dtype, Any]]:
+    """Name, shape and type of each array of a ``.npz`` file, and a function to read it while that is open.
+
+    Raises
+    ------
+    ParamsError
+        If the file is damaged.
+    """
+    try:
+        archive = zipfile.ZipFile(stream)
+    except Exception as error:
+        raise ParamsError(f"{source}: this zip file (.npz) is damaged: {error}") from error
+    for info in archive.infolist():
+        shape, dtype = _with_member(archive, info, source, _checked_header)
+        read = functools.partial(_with_member, archive, info, source, read_npy)
+        yield info.filename.removesuffix(".npy"), shape, dtypes.to_torch(dtype.newbyteorder("=")), read
+
+
+def _with_member(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, source: str, use: Callable[..., Any]
+) -> Any:
+    where = f"{source}, entry '{info.filename}' at byte {info.header_offset}"
+    try:
+        member = archive.open(info)
+    except Exception as error:
+        raise ParamsError(f"{where}: it cannot be opened: {error}") from error
+    with member:
+        # The announced size is a claim; the packed bytes are there.
+        return use(member, min(info.file_size, info.compress_size * _LARGEST_RATIO), where)
+
+
+def _checked_header(stream: Any, available: int, source: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    shape, _, dtype = _read_header(stream, source)
+    _check_length(shape, dtype, available, source)
+    return shape, dtype
 
 
 def read_npy_file(stream: BinaryIO, source: str) -> torch.Tensor:
@@ -119,10 +153,10 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return tensor.detach().cpu().contiguous().numpy()
 
 
-def write_npz(stream: BinaryIO, data: Mapping[str, torch.Tensor]) -> None:
+def write_npz(stream: BinaryIO, data: Iterable[tuple[str, torch.Tensor]]) -> None:
     """Write arrays under their names, uncompressed; bfloat16 becomes float32."""
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        for name, tensor in data.items():
+        for name, tensor in data:
             info = zipfile.ZipInfo(f"{name}.npy")
             with archive.open(info, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, _to_numpy(tensor), allow_pickle=False)

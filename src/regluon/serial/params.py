@@ -28,7 +28,7 @@ import io
 import math
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import torch
@@ -183,7 +183,7 @@ def _read_type(reader: _Reader) -> torch.dtype:
 def _scan_array(reader: _Reader) -> Entry:
     begin = reader.offset
     magic = reader.number("I", "the beginning of an array")
-    storage, storage_shape = 0, None
+    storage = 0
     if magic in (V2_MAGIC, V3_MAGIC):
         version = 2 if magic == V2_MAGIC else 3
         storage = reader.number("i", "the storage type")
@@ -192,12 +192,12 @@ def _scan_array(reader: _Reader) -> Entry:
                 f"the storage type {storage} is unknown; known are 0 (dense), 1 and 2 (sparse).", begin
             )
         if _AUXILIARY_COUNT[storage]:
-            storage_shape = _read_shape(reader, "q")
+            _read_shape(reader, "q")
         rank = reader.number("i", "the rank")
         if (version == 2 and rank == 0) or rank == -1:
             return Entry(None, version, "default", (0,), ())
         shape = _read_shape(reader, "q", rank)
-        if storage_shape is not None and not shape:
+        if _AUXILIARY_COUNT[storage] and not shape:
             raise reader.fail(f"a {_STORAGE_NAMES[storage]} array needs a shape of at least one axis.", begin)
     else:
         version = 1 if magic == V1_MAGIC else 0
@@ -207,10 +207,18 @@ def _scan_array(reader: _Reader) -> Entry:
             return Entry(None, version, "default", (0,), ())
     reader.take(8, "the device of an array")
     kind = _read_type(reader)
-    parts = [(kind, storage_shape if storage_shape is not None else shape)]
+    auxiliary = []
     for _ in range(_AUXILIARY_COUNT[storage]):
-        auxiliary = _read_type(reader)
-        parts.append((auxiliary, _read_shape(reader, "q")))
+        auxiliary.append((_read_type(reader), _read_shape(reader, "q")))
+    # The storage shape in the file can be that of an earlier moment: the originals write it before they wait
+    # for the array. How many places there are tells how many numbers there are.
+    data_shape = shape
+    if auxiliary:
+        count = math.prod(auxiliary[-1][1])
+        data_shape = (count, *shape[1:]) if storage == 1 else (count,)
+        if math.prod(data_shape) > _MAXIMUM_ELEMENTS:
+            raise reader.fail(f"{count} rows of shape {shape[1:]} are not possible.", begin)
+    parts = [(kind, data_shape), *auxiliary]
     blocks = []
     for dtype, sizes in parts:
         count = math.prod(sizes) * dtype.itemsize
@@ -404,9 +412,17 @@ def write(
     data: Mapping[str, torch.Tensor | SparseTensor] | Sequence[torch.Tensor | SparseTensor],
 ) -> None:
     """Write arrays: V2, or V3 for those of rank 0 or size 0, which V2 cannot hold."""
-    names = list(data) if isinstance(data, Mapping) else []
-    arrays = list(data.values()) if isinstance(data, Mapping) else list(data)
-    stream.write(struct.pack("<QQQ", LIST_MAGIC, 0, len(arrays)))
+    if isinstance(data, Mapping):
+        write_each(stream, len(data), data.values(), list(data))
+    else:
+        write_each(stream, len(data), data, [])
+
+
+def write_each(
+    stream: BinaryIO, count: int, arrays: Iterable[torch.Tensor | SparseTensor], names: Sequence[str]
+) -> None:
+    """Write ``count`` arrays one after the other, then their names (none for a list)."""
+    stream.write(struct.pack("<QQQ", LIST_MAGIC, 0, count))
     for array in arrays:
         _write_array(stream, array)
     stream.write(struct.pack("<Q", len(names)))

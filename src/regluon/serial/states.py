@@ -25,7 +25,7 @@ from regluon.array import NDArray
 from regluon.serial import params
 from regluon.serial.params import ParamsError, SparseTensor
 
-_HEADER = "__states__"
+HEADER = "__states__"
 _FORMAT = "regluon-optimizer-states-1"
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -118,7 +118,7 @@ def dumps(states: dict[Any, Any], optimizer: Any = None) -> bytes:
         header["optimizer"] = _describe_optimizer(optimizer)
     text = json.dumps(header).encode("utf-8")
     stream = io.BytesIO()
-    params.write(stream, {_HEADER: torch.frombuffer(bytearray(text), dtype=torch.uint8), **arrays})
+    params.write(stream, {HEADER: torch.frombuffer(bytearray(text), dtype=torch.uint8), **arrays})
     return stream.getvalue()
 
 
@@ -129,7 +129,7 @@ def _loads_own(data: bytes, current: Any) -> tuple[dict[Any, Any], Any]:
     loaded = params.loads(data)
     if not isinstance(loaded, dict):
         raise ParamsError("These bytes are arrays without names, not the states of an optimizer.")
-    header_tensor = loaded.get(_HEADER)
+    header_tensor = loaded.get(HEADER)
     if not isinstance(header_tensor, torch.Tensor) or header_tensor.dtype != torch.uint8:
         raise ParamsError(
             "These bytes are arrays, but not the states of an optimizer: there is no entry '__states__'."

@@ -18,6 +18,7 @@ __all__ = [
     "attribute",
     "attributes",
     "copy_entries",
+    "described",
     "from_json",
     "number_draws",
     "shown_attributes",
@@ -43,6 +44,24 @@ def shown_attributes(node: Node) -> dict[str, str]:
     """All attributes of a node; the hidden ones (``__lr_mult__``) under their short names too."""
     found = attributes(node)
     return {**found, **{key: found[f"__{key}__"] for key in HIDDEN if f"__{key}__" in found}}
+
+
+def described(entries: Sequence[Entry]) -> str:
+    """The graph as text, one node a paragraph."""
+    lines = ["Symbol Outputs:"]
+    lines += [f"\toutput[{place}]={e.node.name}({e.index})" for place, e in enumerate(entries)]
+    for node in topological(entries):
+        if node.op is None:
+            lines.append(f"Variable:{node.name}")
+            continue
+        lines += ["-" * 20, f"Op:{node.op.name}, Name={node.name}", "Inputs:"]
+        for place, entry in enumerate(node.inputs):
+            version = " version=0" if entry.node.op is None else ""
+            lines.append(f"\targ[{place}]={entry.node.name}({entry.index}){version}")
+        found = attributes(node)
+        if found:
+            lines += ["Attrs:", *(f"\t{key}={value}" for key, value in sorted(found.items()))]
+    return "\n".join(lines) + "\n"
 
 
 def copy_entries(entries: Sequence[Entry]) -> list[Entry]:

@@ -21,7 +21,7 @@ from ..graph.infer import GraphShapes
 from ..graph.node import Entry, Node, arguments_of, topological
 from ..runtime import autograd
 from ..runtime.autograd import _explained
-from ..runtime.gradient import run_recorded
+from ..runtime.gradient import Recorded, interpret_recorded
 from ..runtime.handles import kinds
 from . import convert
 
@@ -288,29 +288,18 @@ class Executor:
         return [_fresh(result, tensors) for result in results]
 
     def _run_integers(self, training: bool, key: int) -> list[Tensor]:
-        """Recorded operators one by one on arrays: integer arguments have float shadows for gradients."""
-        values: dict[tuple[int, int], Any] = {}
+        """Recorded operators one by one: integer arguments have float shadows for their gradients."""
+        values: dict[int, Any] = {}
         self._leaves = []
         for place, (node, array) in enumerate(zip(self._variables, self._arrays, strict=True)):
-            handle = kinds.nd._wrap(array._t)
+            value, leaf = array._t, None
             if place < len(self._arguments) and self._wanted(place):
-                value = array._t
                 leaf = value.detach() if value.is_floating_point() else value.to(torch.float64)
-                handle._g = leaf.requires_grad_()
-                self._leaves.append((place, leaf))
-            values[id(node), 0] = handle
-        for node in self._order:
-            if node.op is None:
-                continue
-            inputs = [values[id(entry.node), entry.index] for entry in node.inputs]
-            made = run_recorded(node.op, inputs, node.full_attrs, training, key + node.draw)
-            for index, (value, gradient) in enumerate(made):
-                handle = kinds.nd._wrap(value)
-                handle._g = gradient
-                values[id(node), index] = handle
-        outputs = [values[id(entry.node), entry.index] for entry in self._entries]
-        self._heads = [array._t if array._g is None else array._g for array in outputs]
-        return [_fresh(array._t, ()) for array in outputs]
+                self._leaves.append((place, leaf.requires_grad_()))
+            values[id(node)] = Recorded(value, leaf)
+        outputs = interpret_recorded(self._entries, values, training, key)
+        self._heads = [output._t if output._g is None else output._g for output in outputs]
+        return [_fresh(output._t, [array._t for array in self._arrays]) for output in outputs]
 
     def _watch(self, node: Node, inputs: list[Tensor], outputs: tuple[Tensor, ...]) -> None:
         assert node.op is not None and self._monitor is not None
@@ -368,16 +357,19 @@ class Executor:
                 )
             except RuntimeError as error:
                 raise _explained(error) from error
+        # Two variables of one name, or arguments that share a buffer, have the sum.
+        written: set[int] = set()
         with torch.no_grad():
             for (place, _), result in zip(self._leaves, results, strict=True):
                 buffer = self.grad_arrays[place]._t
-                if self._grad_req[self._arguments[place].name] == "add":
+                if buffer.data_ptr() in written or self._grad_req[self._arguments[place].name] == "add":
                     if result is not None:
                         buffer.add_(result.to(buffer.dtype))
                 elif result is None:
                     buffer.zero_()
                 else:
                     buffer.copy_(result)
+                written.add(buffer.data_ptr())
 
     def _head_gradients(self, out_grads: Any) -> list[Tensor]:
         heads = self._heads or []

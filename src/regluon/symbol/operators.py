@@ -41,6 +41,9 @@ PAIRS: dict[str, tuple[str, str, Callable[[Any, Any], Any] | None]] = {
 }
 
 
+_COMPARISONS = ("eq", "ne", "gt", "ge", "lt", "le")
+
+
 def _scalar_operator(name: str, reflected: bool) -> str:
     """The operator of a Symbol and a number: the one that arrays use."""
     row = arithmetic.BINARY.get(("r" if reflected else "") + name)
@@ -52,13 +55,18 @@ def _scalar_operator(name: str, reflected: bool) -> str:
     return str(definition.rscalar if reflected and definition.rscalar else definition.scalar)
 
 
-def _scalar_hint(name: str, operator: str) -> str:
-    """What nodes of a Symbol and a number are called: ``_plusscalar``, but ``_equal_scalar``."""
-    keeps = name in ("eq", "ne", "gt", "ge", "lt", "le") or operator == "_rpower_scalar"
+def _scalar_hint(name: str, operator: str, function: bool) -> str:
+    """What nodes of a Symbol and a number are called: ``_plusscalar``, but ``_equal_scalar``.
+
+    ``2 ** x`` is called ``_rpower_scalar``, and ``power(2, x)`` ``_rpowerscalar``.
+    """
+    keeps = name in _COMPARISONS or (operator == "_rpower_scalar" and not function)
     return operator if keeps else operator.replace("_scalar", "scalar")
 
 
-def _compose_pair(name: str, left: Any, right: Any, label: str | None = None, user: Any = None) -> Any:
+def _compose_pair(
+    name: str, left: Any, right: Any, label: str | None = None, user: Any = None, function: bool = False
+) -> Any:
     operator, hint, _ = PAIRS[name]
     if is_number(left) or is_number(right):
         reflected = is_number(left)
@@ -66,7 +74,8 @@ def _compose_pair(name: str, left: Any, right: Any, label: str | None = None, us
         number = number.item() if isinstance(number, numpy.generic) else number
         scalar = _scalar_operator(name, reflected)
         attrs = {"scalar": int(number) if isinstance(number, bool) else number}
-        return invoke(get(scalar), (symbol,), attrs, None, label, None, user, _scalar_hint(name, scalar))
+        hint = _scalar_hint(name, scalar, function)
+        return invoke(get(scalar), (symbol,), attrs, None, label, None, user, hint)
     return invoke(get(operator), (left, right), {}, None, label, None, user, hint)
 
 
@@ -136,7 +145,7 @@ def pair_function(public: str, name: str, doc: str) -> Callable[..., Any]:
                     f"{public} takes Symbols and numbers; received {type(left).__name__} and "
                     f"{type(right).__name__}"
                 )
-        return _compose_pair(key, left, right, name, attr)
+        return _compose_pair(key, left, right, name, attr, function=True)
 
     key = name
     function.__name__ = function.__qualname__ = public

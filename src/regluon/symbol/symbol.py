@@ -32,6 +32,8 @@ class Symbol:
     _kind: Any = "nd"
     _entries: tuple[Entry, ...] = ()
     _s: Any = None
+    # As arrays in a trace: there is no tensor.
+    _t: Any = None
     __array_priority__ = 1000.0
 
     # Making ----------------------------------------------------------------------
@@ -399,20 +401,7 @@ class Symbol:
 
     def debug_str(self) -> str:
         """The graph as text, one node a paragraph."""
-        lines = ["Symbol Outputs:"]
-        lines += [f"\toutput[{i}]={e.node.name}({e.index})" for i, e in enumerate(self._list())]
-        for node in self._order():
-            if node.op is None:
-                lines.append(f"Variable:{node.name}")
-                continue
-            lines += ["-" * 20, f"Op:{node.op.name}, Name={node.name}", "Inputs:"]
-            for place, entry in enumerate(node.inputs):
-                version = " version=0" if entry.node.op is None else ""
-                lines.append(f"\targ[{place}]={entry.node.name}({entry.index}){version}")
-            attributes = convert.attributes(node)
-            if attributes:
-                lines += ["Attrs:", *(f"\t{key}={value}" for key, value in sorted(attributes.items()))]
-        return "\n".join(lines) + "\n"
+        return convert.described(self._list())
 
     # Composing and running ----------------------------------------------------------------------
 

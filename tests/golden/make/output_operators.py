@@ -1,8 +1,8 @@
 """Record what the output operators of 1.9.1 give in an executor: outputs, gradients, auxiliary states.
 
-Run once with the original's Python: ``python output_operators.py ..``; writes output_operators.json/.npz. Every
-case runs ``forward(is_train=True)`` and ``backward`` (with gradients of the outputs where the case has some),
-then ``forward()``.
+Run once with the original's Python: ``python output_operators.py ..``; writes output_operators.json/.npz.
+Every case runs ``forward(is_train=True)`` and ``backward`` (with gradients of the outputs where the case has
+some), then ``forward()``.
 """
 
 import itertools
@@ -22,7 +22,7 @@ def wave(shape, phase=0.0, scale=1.0):
 
 def choices(**options):
     """Dicts of all combinations."""
-    return [dict(zip(options, values)) for values in itertools.product(*options.values())]
+    return [dict(zip(options, values, strict=True)) for values in itertools.product(*options.values())]
 
 
 def classes(shape, count):
@@ -37,10 +37,15 @@ def cases():
     ):
         yield "SoftmaxOutput", dict(attrs, ignore_label=2.0), {"data": data, "label": label}, None
     yield "SoftmaxOutput", {"smooth_alpha": 0.1}, {"data": data, "label": label}, None
-    yield "SoftmaxOutput", {"smooth_alpha": 0.2, "use_ignore": True, "ignore_label": 4.0}, {
-        "data": data,
-        "label": label,
-    }, None
+    yield (
+        "SoftmaxOutput",
+        {"smooth_alpha": 0.2, "use_ignore": True, "ignore_label": 4.0},
+        {
+            "data": data,
+            "label": label,
+        },
+        None,
+    )
     yield "SoftmaxOutput", {}, {"data": data, "label": abs(wave((4, 5), 0.3))}, None
     yield "SoftmaxOutput", {"grad_scale": 3.0}, {"data": data, "label": abs(wave((4, 5), 0.3))}, None
     for out_grad in (False, True):
@@ -49,17 +54,31 @@ def cases():
     for attrs in choices(normalization=["null", "batch", "valid"], use_ignore=[False, True]):
         options = dict(attrs, multi_output=True, ignore_label=1.0)
         yield "SoftmaxOutput", options, {"data": volume, "label": labels}, None
-    yield "SoftmaxOutput", {"multi_output": True, "grad_scale": 2.0}, {
-        "data": volume,
-        "label": labels.reshape(2, 8),
-    }, None
+    yield (
+        "SoftmaxOutput",
+        {"multi_output": True, "grad_scale": 2.0},
+        {
+            "data": volume,
+            "label": labels.reshape(2, 8),
+        },
+        None,
+    )
     yield "SoftmaxOutput", {"multi_output": True}, {"data": volume, "label": labels.reshape(2, 1, 4, 2)}, None
-    yield "SoftmaxOutput", {"preserve_shape": True}, {"data": wave((2, 3, 4)), "label": classes((2, 3), 4)}, None
-    yield "SoftmaxOutput", {"preserve_shape": True, "use_ignore": True, "ignore_label": 0.0,
-                            "normalization": "valid"}, {
-        "data": wave((2, 3, 4)),
-        "label": classes((2, 3), 4),
-    }, None
+    yield (
+        "SoftmaxOutput",
+        {"preserve_shape": True},
+        {"data": wave((2, 3, 4)), "label": classes((2, 3), 4)},
+        None,
+    )
+    yield (
+        "SoftmaxOutput",
+        {"preserve_shape": True, "use_ignore": True, "ignore_label": 0.0, "normalization": "valid"},
+        {
+            "data": wave((2, 3, 4)),
+            "label": classes((2, 3), 4),
+        },
+        None,
+    )
     yield "SoftmaxOutput", {}, {"data": wave((2, 3, 4)), "label": classes((2, 3), 4)}, None
     yield "Softmax", {"grad_scale": 0.5}, {"data": data, "label": label}, None
     for name in ("LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput"):
@@ -83,7 +102,12 @@ def cases():
     for attrs in choices(nsize=[3, 5], alpha=[1e-4, 0.1], beta=[0.75, 0.5], knorm=[2.0, 1.0]):
         yield "LRN", attrs, {"data": wave((2, 6, 3, 2), scale=3.0)}, wave((2, 6, 3, 2), 1.0)
     for attrs in choices(sparseness_target=[0.1, 0.3], penalty=[0.001, 0.1], momentum=[0.9, 0.5]):
-        yield "IdentityAttachKLSparseReg", attrs, {"data": abs(wave((4, 5), 0.4)) * 0.8 + 0.1}, wave((4, 5), 1.0)
+        yield (
+            "IdentityAttachKLSparseReg",
+            attrs,
+            {"data": abs(wave((4, 5), 0.4)) * 0.8 + 0.1},
+            wave((4, 5), 1.0),
+        )
 
 
 def run(name, attrs, arrays, head):
@@ -109,7 +133,7 @@ def run(name, attrs, arrays, head):
 
 def main(folder):
     records, kept = [], {}
-    for number, (name, attrs, arrays, head) in enumerate(cases()):
+    for name, attrs, arrays, head in cases():
         record = {"operator": name, "attributes": {key: str(value) for key, value in attrs.items()}}
         try:
             found = run(name, attrs, arrays, head)

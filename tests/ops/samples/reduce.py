@@ -237,3 +237,21 @@ def _modern_samples() -> dict[str, list[Sample]]:
 
 
 SAMPLES: dict[str, list[Sample]] = {**_legacy_samples(), **_modern_samples()}
+
+_POINTS, _VALUES = np.array([0.0, 1.0, 2.5], np.float32), np.array([1.0, 3.0, -2.0], np.float32)
+_AT = np.array([[-0.5, 0.25], [1.5, 4.0]], np.float32)
+SAMPLES["_npi_interp"] = [
+    Sample([_POINTS, _VALUES, _AT], {}, lambda xp, fp, x: np.interp(x, xp, fp), gradient=False),
+    Sample(
+        [_POINTS, _VALUES, _AT],
+        {"left": -1.0, "right": 9.0},
+        lambda xp, fp, x: np.interp(x, xp, fp, -1, 9),
+        gradient=False,
+    ),
+    Sample(
+        [_POINTS[::-1].copy(), _VALUES, _AT],
+        {"period": 3.0},
+        lambda xp, fp, x: np.interp(x, xp, fp, period=3),
+        gradient=False,
+    ),
+]

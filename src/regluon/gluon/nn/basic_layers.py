@@ -240,7 +240,7 @@ class Embedding(HybridBlock):
     weight_initializer : Initializer, optional
         Of the table.
     sparse_grad : bool
-        Accepted; the gradient is dense.
+        Whether the gradient is row_sparse: optimizers with ``lazy_update`` then change only the rows in use.
 
     Shapes: input (...), output (..., output_dim).
     """
@@ -270,6 +270,7 @@ class Embedding(HybridBlock):
                 init=weight_initializer,
                 dtype=dtype,
                 allow_deferred_init=True,
+                grad_stype="row_sparse" if sparse_grad else "default",
             )
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any) -> Any:

@@ -243,7 +243,8 @@ def _define_reals() -> None:
         "_npi_true_divide_scalar", "_npi_rtrue_divide_scalar", None, "lhs",
     )  # fmt: skip
     _define_real(
-        "_npi_arctan2", ("arctan2", "atan2"), torch.atan2, "Angle of the point (x2, x1) in radians, in (-pi, pi]",
+        "_npi_arctan2", ("arctan2", "atan2"), torch.atan2,
+        "Angle of the point (x2, x1) in radians, in (-pi, pi]",
         "_npi_arctan2_scalar", "_npi_rarctan2_scalar", None, "x1",
     )  # fmt: skip
     _define_real(

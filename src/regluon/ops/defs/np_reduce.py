@@ -60,7 +60,13 @@ def np_sum(
     return result if initial is None else result + initial
 
 
-@operator("_npi_prod", aliases=("_np_prod", "_np_product"), np=("prod", "product"), infer=_infer_total, amp="float32")
+@operator(
+    "_npi_prod",
+    aliases=("_np_prod", "_np_product"),
+    np=("prod", "product"),
+    infer=_infer_total,
+    amp="float32",
+)
 def np_prod(
     a: Tensor,
     *,
@@ -124,7 +130,13 @@ def np_all(data: Tensor, *, axis: Shape | None = None, keepdims: bool = False) -
     return torch.all(data != 0, axes, keepdim=keepdims) if axes else data != 0
 
 
-@operator("_npi_any", aliases=("_np_any", "_np_sometrue"), np=("any", "sometrue"), gradient="zero", infer=_infer_truth)
+@operator(
+    "_npi_any",
+    aliases=("_np_any", "_np_sometrue"),
+    np=("any", "sometrue"),
+    gradient="zero",
+    infer=_infer_truth,
+)
 def np_any(data: Tensor, *, axis: Shape | None = None, keepdims: bool = False) -> Tensor:
     """Whether any element over axes is true."""
     axes = _axes(data.dim(), axis, False, "any")
@@ -279,3 +291,61 @@ def ediff1d(
 
 def _single(data: Tensor, value: float | None) -> Tensor | None:
     return None if value is None else torch.full((1,), value, dtype=data.dtype, device=data.device)
+
+
+def _infer_interp(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
+    return [Spec(() if attrs["x_is_scalar"] else specs[2].shape, torch.float64)]
+
+
+@operator(
+    "_npi_interp",
+    gradient="zero",
+    infer=_infer_interp,
+    active=lambda attrs: 2 if attrs["x_is_scalar"] else 3,
+)
+def np_interp(
+    xp: Tensor,
+    fp: Tensor,
+    x: Tensor | None = None,
+    *,
+    left: float | None = None,
+    right: float | None = None,
+    period: float | None = None,
+    x_scalar: float = 0.0,
+    x_is_scalar: bool = False,
+) -> Tensor:
+    """The piecewise linear function through the points (xp, fp) at ``x`` (or at ``x_scalar``), as float64.
+
+    ``xp`` increases; outside of it the value is ``left`` or ``right``, by default that of the nearest point.
+    With ``period`` the points repeat and need no order. The gradient is zero, as in 2.0.0b1.
+    """
+    if xp.dim() != 1 or xp.shape != fp.shape or xp.shape[0] == 0:
+        raise MXNetError(
+            f"interp: xp and fp are vectors of one length, at least 1; received the shapes {tuple(xp.shape)} "
+            f"and {tuple(fp.shape)}"
+        )
+    places, values = xp.to(torch.float64), fp.to(torch.float64)
+    at = torch.full((), x_scalar, dtype=torch.float64, device=xp.device) if x_is_scalar else _needed(x)
+    if period is not None:
+        if period == 0:
+            raise MXNetError("interp: period must not be 0")
+        span = abs(period)
+        at, places = torch.remainder(at, span), torch.remainder(places, span)
+        places, order = torch.sort(places, stable=True)
+        values = values[order]
+        places = torch.cat((places[-1:] - span, places, places[:1] + span))
+        values = torch.cat((values[-1:], values, values[:1]))
+    upper = torch.searchsorted(places, at.contiguous(), right=True).clamp(1, max(places.shape[0] - 1, 1))
+    upper = upper.clamp(max=places.shape[0] - 1)
+    lower = (upper - 1).clamp(min=0)
+    width = places[upper] - places[lower]
+    share = torch.where(width > 0, (at - places[lower]) / width, torch.zeros_like(width))
+    result = values[lower] + share * (values[upper] - values[lower])
+    result = torch.where(at < places[0], values[0] if left is None or period is not None else left, result)
+    return torch.where(at > places[-1], values[-1] if right is None or period is not None else right, result)
+
+
+def _needed(x: Tensor | None) -> Tensor:
+    if x is None:
+        raise MXNetError("interp: x is an array, or the number x_scalar with x_is_scalar=True; it is missing")
+    return x.to(torch.float64)

@@ -185,7 +185,12 @@ for _row in _TESTS:
     _define_test(_row)
 
 
-@operator("_npi_bitwise_not", np=("bitwise_not", "invert", "bitwise_invert"), gradient="zero", infer=infer_same)
+@operator(
+    "_npi_bitwise_not",
+    np=("bitwise_not", "invert", "bitwise_invert"),
+    gradient="zero",
+    infer=infer_same,
+)
 def bitwise_not(x: Tensor) -> Tensor:
     """Invert every bit of an integer; ``not x`` of a boolean. Raises MXNetError for real numbers."""
     require_integers("bitwise_not", x)
