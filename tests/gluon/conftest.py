@@ -48,10 +48,43 @@ class Style:
             Written.forward = forward  # type: ignore[method-assign, assignment]
         return Written
 
+    @staticmethod
+    def assert_same(first: Any, second: Any) -> None:
+        """Compare two nested results: shapes, types, and values within float32's reach."""
+        left, right = _leaves(first), _leaves(second)
+        assert len(left) == len(right)
+        for a, b in zip(left, right, strict=True):
+            if isinstance(a, numpy.ndarray):
+                assert a.shape == b.shape and a.dtype == b.dtype
+                numpy.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+            else:
+                assert a == b
+
+    @staticmethod
+    def gradients(net: Any, inputs: list[Any]) -> list[Any]:
+        """Gradients of the inputs, for the sum of squares of all results."""
+        for x in inputs:
+            x.attach_grad()
+        with mx.autograd.record():
+            out = net(*inputs)
+            parts = out if isinstance(out, (list, tuple)) else [out]
+            total = sum((part * part).sum() for part in parts)
+        total.backward()
+        return [x.grad for x in inputs]
+
     def block(self, body: Callable[..., Any], setup: Callable[[Any], None] | None = None) -> Any:
         block = self.block_class(body, setup)()
         block.initialize()
         return block
+
+
+def _leaves(value: Any) -> list[Any]:
+    """All arrays of a nested result as NumPy arrays, and its other leaves as they are."""
+    if isinstance(value, dict):
+        return [item for key in value for item in (key, *_leaves(value[key]))]
+    if isinstance(value, (list, tuple)):
+        return [item for part in value for item in _leaves(part)]
+    return [value.asnumpy()] if hasattr(value, "asnumpy") else [value]
 
 
 @pytest.fixture(params=[1, 2], ids=["api1", "api2"])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import threading
 import warnings
-from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -15,39 +13,6 @@ import pytest
 import regluon as mx
 from regluon import autograd, gluon
 from regluon.gluon import nn
-
-Pair = namedtuple("Pair", "first second")
-
-
-def flat(value: Any) -> list[Any]:
-    """All arrays of a nested result as NumPy arrays, and its other leaves as they are."""
-    if isinstance(value, dict):
-        return [item for key in value for item in (key, *flat(value[key]))]
-    if isinstance(value, (list, tuple)):
-        return [item for part in value for item in flat(part)]
-    return [value.asnumpy()] if hasattr(value, "asnumpy") else [value]
-
-
-def assert_same(first: Any, second: Any) -> None:
-    left, right = flat(first), flat(second)
-    assert len(left) == len(right)
-    for a, b in zip(left, right, strict=True):
-        if isinstance(a, numpy.ndarray):
-            assert a.shape == b.shape and a.dtype == b.dtype
-            numpy.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-        else:
-            assert a == b
-
-
-def gradients(net: Any, inputs: list[Any]) -> Any:
-    for x in inputs:
-        x.attach_grad()
-    with autograd.record():
-        out = net(*inputs)
-        total = sum((part * part).sum() for part in (out if isinstance(out, (list, tuple)) else [out]))
-    total.backward()
-    return [x.grad for x in inputs]
-
 
 # Sizes -------------------------------------------------------------------------
 
@@ -114,9 +79,11 @@ def test_sizes_mean_the_same_after_recording(style: Any, body: Callable[..., Any
     net.hybridize()
     for shape in shapes:
         data = numpy.random.rand(*shape)
-        assert_same(net(style.array(data)), plain(style.array(data)))
+        style.assert_same(net(style.array(data)), plain(style.array(data)))
         if body is not other_types:
-            assert_same(gradients(net, [style.array(data)]), gradients(plain, [style.array(data)]))
+            style.assert_same(
+                style.gradients(net, [style.array(data)]), style.gradients(plain, [style.array(data)])
+            )
 
 
 @pytest.mark.parametrize(
@@ -159,7 +126,7 @@ def test_sizes_stay_symbolic_in_creation(style: Any) -> None:
     net.hybridize()
     for shape in ((2, 3), (4, 5)):
         data = style.array(numpy.random.rand(*shape))
-        assert_same(net(data), plain(data))
+        style.assert_same(net(data), plain(data))
     assert len(style.entered) == 3
 
 
@@ -247,8 +214,8 @@ def test_writes_mean_the_same_and_reach_the_arguments(style: Any, body: Callable
     for rows in (3, 3, 5):
         data = numpy.random.rand(rows, 4)
         mine, theirs = style.array(data), style.array(data)
-        assert_same(net(mine), plain(theirs))
-        assert_same(mine, theirs)
+        style.assert_same(net(mine), plain(theirs))
+        style.assert_same(mine, theirs)
 
 
 def test_gradients_flow_through_writes(style: Any) -> None:
@@ -261,25 +228,26 @@ def test_gradients_flow_through_writes(style: Any) -> None:
     data = [numpy.random.rand(3, 4), numpy.random.rand(2, 4)]
     net, plain = style.block(body), style.block(body)
     net.hybridize()
-    assert_same(
-        gradients(net, [style.array(d) for d in data]), gradients(plain, [style.array(d) for d in data])
+    style.assert_same(
+        style.gradients(net, [style.array(d) for d in data]),
+        style.gradients(plain, [style.array(d) for d in data]),
     )
 
 
-def test_writes_to_an_array_from_outside_reach_it(style: Any) -> None:
-    counter = style.array([0.0])
+def test_writes_to_an_array_from_outside_reach_it() -> None:
+    class Count(gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.counter = mx.np.zeros(1)
 
-    def count(block: Any, F: Any, x: Any) -> Any:
-        block.counter += 1
-        return x + block.counter
+        def forward(self, x: Any) -> Any:
+            self.counter += 1
+            return x + self.counter
 
-    net = style.block(count, lambda block: setattr(block, "counter", counter))
-    if style.level == 1:
-        # In the 1.x style arrays and Symbols do not mix.
-        pytest.skip("an array of one's own is used with arrays only, in the 2.0 style")
+    net = Count()
     net.hybridize()
-    assert [float(net(style.array([10.0]))[0]) for _ in range(3)] == [11, 12, 13]
-    assert float(counter[0]) == 3
+    assert [float(net(mx.np.array([10.0]))[0]) for _ in range(3)] == [11, 12, 13]
+    assert float(net.counter[0]) == 3
 
 
 def test_results_have_memory_of_their_own(style: Any) -> None:
@@ -314,274 +282,6 @@ def test_a_returned_input_keeps_its_gradient(style: Any) -> None:
     total.backward()
     numpy.testing.assert_array_equal(x.grad.asnumpy(), [6, 8])
     numpy.testing.assert_array_equal(y.grad.asnumpy(), [2, 4])
-
-
-# Arguments -------------------------------------------------------------------------
-
-
-def optional_arguments(style: Any) -> Any:
-    class Old(gluon.HybridBlock):
-        def hybrid_forward(self, F: Any, x: Any, mask: Any = None, bias: Any = None) -> Any:
-            style.entered.append(F)
-            x = x * 1 if mask is None else x * mask
-            return x if bias is None else x + bias
-
-    class New(gluon.HybridBlock):
-        def forward(self, x: Any, mask: Any = None, bias: Any = None) -> Any:
-            style.entered.append(None)
-            x = x * 1 if mask is None else x * mask
-            return x if bias is None else x + bias
-
-    return Old() if style.level == 1 else New()
-
-
-def test_optional_arrays(style: Any) -> None:
-    net = optional_arguments(style)
-    net.hybridize()
-    x, m = style.array([1.0, 2.0]), style.array([0.0, 1.0])
-    for _ in range(2):
-        assert_same(net(x), style.array([1.0, 2.0]))
-        assert_same(net(x, None), style.array([1.0, 2.0]))
-        assert_same(net(x, m), style.array([0.0, 2.0]))
-        assert_same(net(x, mask=m), style.array([0.0, 2.0]))
-        assert_same(net(x, bias=m), style.array([1.0, 3.0]))
-        assert_same(net(x, bias=m, mask=m), style.array([0.0, 3.0]))
-    # A keyword is the same call as its place: net(x, m) and net(x, mask=m) share a graph.
-    assert len(style.entered) == 5
-    with pytest.raises(TypeError, match=r"(Old|New): .*argument"):
-        net(x, masc=m)
-
-
-def test_keyword_only_arguments(style: Any) -> None:
-    class Net(gluon.HybridBlock):
-        pass
-
-    def forward(self: Any, x: Any, *, scale: Any = 1, **more: Any) -> Any:
-        style.entered.append(1)
-        return x * scale + sum(more.values())
-
-    def hybrid_forward(self: Any, F: Any, x: Any, *, scale: Any = 1, **more: Any) -> Any:
-        style.entered.append(1)
-        return x * scale + sum(more.values())
-
-    if style.level == 1:
-        Net.hybrid_forward = hybrid_forward  # type: ignore[assignment]
-    else:
-        Net.forward = forward  # type: ignore[assignment]
-    net = Net()
-    x, y = style.array([1.0]), style.array([4.0])
-    for active in (False, True):
-        net.hybridize(active)
-        style.entered.clear()
-        for _ in range(2):
-            assert_same(net(x, scale=y), style.array([4.0]))
-            assert_same(net(x, scale=2, other=y), style.array([6.0]))
-        assert len(style.entered) == (2 if active else 4)
-    if style.level == 2:
-        with pytest.raises(TypeError, match=r"argument"):
-            net(x, y, y)
-
-
-def test_nested_arguments_and_results_keep_their_structure(style: Any) -> None:
-    def body(block: Any, F: Any, pair: Any, table: Any, rest: Any) -> Any:
-        total = pair.first + pair.second
-        return {"sum": total, "rest": [total * r for r in rest]}, Pair(table["a"] + total, (total,))
-
-    net = style.block(body)
-    a, b, c = (style.array([float(i)]) for i in (1, 2, 3))
-    plain = net(Pair(a, b), {"a": c, "n": 4}, (a, [b])[:1])
-    net.hybridize()
-    for _ in range(2):
-        result = net(Pair(a, b), {"a": c, "n": 4}, (a,))
-        assert (
-            isinstance(result, tuple) and isinstance(result[1], Pair) and isinstance(result[1].second, tuple)
-        )
-        assert list(result[0]) == ["sum", "rest"] and isinstance(result[0]["rest"], list)
-        assert_same(result, plain)
-    assert len(style.entered) == 2
-
-
-def test_other_objects_are_constants_by_identity(style: Any) -> None:
-    class Config:
-        def __init__(self, scale: float) -> None:
-            self.scale = scale
-
-    net = style.block(lambda block, F, x, config, name, dtype: x.astype(dtype) * config.scale)
-    net.hybridize()
-    x, first, second = style.array([1.0]), Config(2.0), Config(3.0)
-    for config, expected in ((first, 2), (first, 2), (second, 3)):
-        assert net(x, config, "a", "float64").asnumpy().tolist() == [expected]
-    assert len(style.entered) == 2
-    with pytest.raises(TypeError, match=r"received a NumPy array. Convert it with"):
-        net(numpy.ones(2), first, "a", "float64")
-
-
-def test_a_number_that_keeps_changing_becomes_an_input(style: Any) -> None:
-    net = style.block(lambda block, F, x, k, n: x * k + (k * 2 + n) / 4 - k**2)
-    net.hybridize()
-    x = style.array([1.0, 2.0])
-    for step in range(20):
-        k = 0.5 + step / 8
-        expected = numpy.array([1.0, 2.0]) * k + (k * 2 + 3) / 4 - k**2
-        numpy.testing.assert_allclose(net(x, k, 3).asnumpy(), expected, rtol=1e-5)
-    assert len(style.entered) == 4
-    x.attach_grad()
-    for k in (7.0, 9.0):
-        with autograd.record():
-            y = net(x, k, 3)
-        y.backward()
-        numpy.testing.assert_array_equal(x.grad.asnumpy(), [k, k])
-
-
-def test_whole_numbers_keep_the_type_of_arrays(style: Any) -> None:
-    net = style.block(lambda block, F, x, n: x * n + n)
-    net.hybridize()
-    x = style.array([1, 2], dtype="int32")
-    for n in range(2, 12):
-        result = net(x, n)
-        assert numpy.dtype(result.dtype) == numpy.int32
-        assert result.asnumpy().tolist() == [2 * n, 3 * n]
-    assert len(style.entered) == 4
-
-
-def test_a_changing_number_that_python_needs_stays_right(style: Any) -> None:
-    def body(block: Any, F: Any, x: Any, n: int, k: float) -> Any:
-        for _ in range(n):
-            x = x + math.exp(k) if k > 1 else x * k
-        return x
-
-    net, plain = style.block(body), style.block(body)
-    net.hybridize()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*was recorded more than 8 times")
-        for n, k in [
-            (1, 0.5),
-            (2, 0.25),
-            (3, 0.125),
-            (4, 0.5),
-            (5, 0.75),
-            (6, 2.0),
-            (1, 3.0),
-            (2, 0.1),
-            (7, 0.9),
-        ]:
-            assert_same(net(style.array([1.0, 2.0]), n, k), plain(style.array([1.0, 2.0]), n, k))
-
-
-def test_numbers_that_cannot_be_inputs_stay_constants(style: Any) -> None:
-    def body(block: Any, F: Any, x: Any, name: float) -> Any:
-        return x * {0.5: 1, 1.5: 2, 2.5: 3, 3.5: 4, 4.5: 5}[name]
-
-    net = style.block(body)
-    net.hybridize()
-    for index, name in enumerate((0.5, 1.5, 2.5, 3.5, 4.5)):
-        assert net(style.array([1.0]), name).asnumpy().tolist() == [index + 1]
-
-
-# Values -------------------------------------------------------------------------
-
-READS: dict[str, Callable[[Any], Any]] = {
-    "asnumpy": lambda x: x.asnumpy(),
-    "asscalar": lambda x: x.sum().asscalar() if hasattr(x, "asscalar") else x.sum().item(),
-    "item": lambda x: x.sum().item(),
-    "bool": lambda x: 1 if x.sum() > 0 else 0,
-    "float": lambda x: float(x.sum()),
-    "int": lambda x: int(x.sum()),
-    "array": lambda x: numpy.asarray(x),
-}
-
-
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_reading_a_value_names_the_line_and_the_ways_out(style: Any, read: Callable[[Any], Any]) -> None:
-    if style.level == 1 and read in (READS["float"], READS["int"], READS["array"]):
-        pytest.skip("a Symbol of 1.x has no such conversion")
-
-    def body(block: Any, F: Any, x: Any) -> Any:
-        read(x)
-        return x * 2
-
-    net = style.block(body)
-    net.hybridize()
-    with pytest.raises(mx.base.MXNetError, match=r"needs the value of .*test_tracing\.py:\d+.*on_value_read"):
-        net(style.array([1.0, 2.0]))
-
-
-def test_reading_a_value_may_break_the_graph_instead(style: Any) -> None:
-    inner = style.block_class(lambda block, F, x: x * 3)
-
-    def body(block: Any, F: Any, x: Any) -> Any:
-        x = block.inner(x)
-        return x + 1 if x.sum() > 0 else x - 1
-
-    net = style.block(body, lambda block: setattr(block, "inner", inner()))
-    net.hybridize(on_value_read="break")
-    numbers = [net(style.array([v])).asnumpy().tolist() for v in (1.0, -1.0, 2.0)]
-    assert numbers == [[4], [-4], [7]]
-    # The child keeps its graph: its Python ran in the given-up recording and once for its own.
-    assert net.inner._cached.traces == 1
-    assert len(style.entered) == 1 + 3 + 2
-
-
-def test_a_value_kept_from_a_recording_says_what_it_is() -> None:
-    kept = []
-
-    class Net(gluon.HybridBlock):
-        def forward(self, x: Any) -> Any:
-            kept.append(x * 2)
-            return x + kept[-1]
-
-    net = Net()
-    net.hybridize()
-    net(mx.np.ones(2))
-    with pytest.raises(mx.base.MXNetError, match=r"cannot be kept in attributes or globals"):
-        kept[0].asnumpy()
-    with pytest.raises(mx.base.MXNetError, match=r"cannot be kept|has no value|being recorded"):
-        kept[0] + 1
-
-
-def test_errors_in_forward_name_the_line(style: Any) -> None:
-    net = style.block(lambda block, F, x: x.reshape((5, 7)))
-    net.hybridize()
-    with pytest.raises(mx.base.MXNetError, match=r"recorded at .*test_tracing\.py:\d+"):
-        net(style.array([1.0, 2.0]))
-
-
-# Shapes that depend on data -------------------------------------------------------------------------
-
-
-def selected(F: Any, x: Any, keep: Any) -> Any:
-    return x[keep > 0] if F is mx.npx else F.contrib.boolean_mask(x, keep)
-
-
-def masked(block: Any, F: Any, x: Any, keep: Any) -> Any:
-    return block.dense(selected(F, x, keep)) * 2
-
-
-@pytest.mark.parametrize("partition", [True, False])
-def test_operators_whose_shape_depends_on_data(style: Any, partition: bool) -> None:
-    net = style.block(masked, lambda block: setattr(block, "dense", nn.Dense(2)))
-    x = style.array(numpy.random.rand(4, 3))
-    masks = [[1, 0, 1, 0], [1, 1, 1, 0], [0, 1, 0, 0], [1, 0, 1, 0]]
-    net.hybridize(partition_if_dynamic=partition)
-    results = [net(x, style.array(mask)) for mask in masks]
-    traces = len(style.entered)
-    net.hybridize(False)
-    for mask, result in zip(masks, results, strict=True):
-        assert result.shape == (sum(mask), 2)
-        assert_same(result, net(x, style.array(mask)))
-    assert traces == 1
-
-
-def test_python_that_depends_on_such_a_shape_runs_op_by_op(style: Any) -> None:
-    def body(block: Any, F: Any, x: Any, keep: Any) -> Any:
-        picked = selected(F, x, keep)
-        return picked * 10 if picked.shape[0] > 1 else picked
-
-    net = style.block(body)
-    net.hybridize()
-    x = style.array([1.0, 2.0, 3.0])
-    for mask, expected in (([1, 0, 1], [10, 30]), ([0, 1, 0], [2]), ([1, 1, 1], [10, 20, 30])):
-        assert net(x, style.array(mask)).asnumpy().tolist() == expected
 
 
 # Scopes inside forward -------------------------------------------------------------------------
@@ -717,42 +417,11 @@ def test_dropout_draws_as_it_does_imperatively(style: Any) -> None:
     assert (results[0][0] != results[0][1]).any()
 
 
-# Threads -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("active", [False, True])
-def test_the_first_call_from_many_threads(style: Any, active: bool) -> None:
-    net = nn.HybridSequential()
-    net.add(nn.Dense(8, activation="relu"), nn.BatchNorm(), nn.Dense(4))
-    net.initialize()
-    net.hybridize(active)
-    data = numpy.random.rand(3, 5)
-    results: list[Any] = []
-    errors: list[BaseException] = []
-    start = threading.Barrier(8)
-
-    def work() -> None:
-        try:
-            start.wait()
-            for _ in range(3):
-                results.append(net(style.array(data)).asnumpy())
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert len(results) == 24
-    for result in results:
-        numpy.testing.assert_allclose(result, results[0], rtol=1e-5, atol=1e-6)
-    if active:
-        assert net._cached.traces == 1
-
-
 # Export -------------------------------------------------------------------------
+
+
+def selected(F: Any, x: Any, keep: Any) -> Any:
+    return x[keep > 0] if F is mx.npx else F.contrib.boolean_mask(x, keep)
 
 
 def test_export_warns_of_sizes_that_became_constants(style: Any, tmp_path: Any) -> None:
@@ -806,4 +475,4 @@ def test_export_leaves_hooks_out_and_says_so(style: Any, tmp_path: Any) -> None:
     loaded = gluon.SymbolBlock.imports(
         str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params")
     )
-    assert_same(loaded(x), expected)
+    style.assert_same(loaded(x), expected)

@@ -56,7 +56,7 @@ def convert_without_being_asked(patch: Patch) -> None:
     def converted(original: Any, *args: Any, **kw: Any) -> None:
         original(*args, **{**kw, "cast_dtype": True})
 
-    wrap(patch, gluon.Block, "load_parameters", converted)
+    wrap(patch, mx.gluon.Block, "load_parameters", converted)
 
 
 @sabotage(SYMBOLS + "test_the_order_of_inputs_survives_a_file")

@@ -180,13 +180,13 @@ class CachedGraph:
         if config.strict():
             self._refuse_in_strict_mode(structure, flat)
         self._check_kinds(flat)
-        if not flat or self._must_run_imperatively():
+        if not flat or key is None or self._must_run_imperatively():
             return self.block._imperative(args)
         with tracing:
-            if key is not None and self.numbers.notice(structure):
+            if self.numbers.notice(structure):
                 structure = self.numbers.lift(structure, flat)
                 key = self._key(structure, flat)
-            recorded = self._reusable(structure, flat) if key is not None else None
+            recorded = self._reusable(structure, flat)
             if recorded is None:
                 try:
                     recorded = self._record(structure, flat)
@@ -198,7 +198,7 @@ class CachedGraph:
             if recorded is not None and recorded.volatile:
                 self.broken = Broken("Python code depends on a size that depends on values", self.block)
                 call = None
-            if call is not None and key is not None and not call.recorded.reads_numbers():
+            if call is not None and not call.recorded.reads_numbers():
                 if len(self.exact) > 1000:
                     self.exact.clear()
                 self.exact[key] = call

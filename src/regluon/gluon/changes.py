@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
 import torch
 
 from ..runtime.handles import kinds
@@ -66,8 +67,13 @@ class ChangingNumbers:
         structure, taken = lifted_numbers(structure, places)
         context = flat[0]._ctx
         for number in taken:
-            dtype = torch.float64 if isinstance(number, float) else torch.int64
-            flat.append(kinds.nd._wrap(torch.tensor(number, dtype=dtype), context))
+            dtype = torch.int64 if isinstance(number, (int, numpy.integer)) else torch.float64
+            flat.append(
+                kinds.nd._wrap(
+                    torch.tensor(number, dtype=dtype),
+                    context,
+                )
+            )
         return structure
 
     def give_up(self, structure: Any) -> None:

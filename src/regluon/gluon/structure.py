@@ -133,7 +133,9 @@ def _map_numbers(structure: Any, change: Any) -> Any:
         return structure
     kind = structure[0]
     if kind == "value":
-        return change(structure) if structure[1] in (int, float) else structure
+        kind = structure[1]
+        real = kind in (int, float) or issubclass(kind, (numpy.integer, numpy.floating))
+        return change(structure) if real else structure
     if kind in ("dict", "keywords"):
         return (kind, *((key, _map_numbers(item, change)) for key, item in structure[1:]))
     if kind in ("list", "tuple"):

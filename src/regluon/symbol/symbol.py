@@ -133,6 +133,9 @@ class Symbol:
         """A Symbol has no value: raises NotImplementedForSymbol."""
         return self._no_value("backward")
 
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self._no_value("asnumpy")
+
     def wait_to_read(self) -> Any:
         """A Symbol has no value: raises NotImplementedForSymbol."""
         return self._no_value("wait_to_read")
