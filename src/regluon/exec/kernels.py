@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from ..ops.internal import (
     unary_functions,
 )
 from ..ops.opdef import Spec
-from ..passes.rewrite import Settings, make, rewrite, shape_of
+from ..passes.rewrite import Reads, Settings, make, rewrite, shape_of
 
 __all__ = ["available", "choose_kernels", "contiguous_outputs"]
 
@@ -55,6 +55,7 @@ def available() -> dict[str, Any]:
         ("convolution", _try_convolution),
         ("linear", _try_linear),
         ("addmm", _try_addmm),
+        ("low_linear", _try_low_linear),
     ):
         try:
             found[short] = trial()
@@ -85,6 +86,23 @@ def _try_linear() -> Any:
     return kernel, pack
 
 
+def _try_low_linear() -> Any:
+    kernel = torch.ops.mkldnn._linear_pointwise.default
+    pack = torch.ops.mkldnn._reorder_linear_weight.default
+    data, weight = torch.ones(4, 8).bfloat16(), torch.ones(8, 8).bfloat16()
+    result = kernel(data, pack(weight, 4), None, "relu", [], "")
+    if not torch.equal(result, torch.full_like(result, 8.0)):
+        raise RuntimeError("the bfloat16 product gives wrong values")
+    return kernel, pack
+
+
+def _runs_low(dtype: torch.dtype) -> bool:
+    """Whether oneDNN has kernels for this 16-bit type on this processor."""
+    if dtype is torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype is torch.float16 and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+
+
 def _try_addmm() -> Any:
     kernel = torch._addmm_activation
     data, weight = torch.ones(4, 8), torch.ones(8, 2)
@@ -100,7 +118,7 @@ def choose_kernels(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
         return list(entries)
     layouts = _Layouts()
 
-    def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         op = node.op
         if op is CONVOLUTION:
             chosen = _convolution(node, inputs, settings, layouts)
@@ -181,6 +199,15 @@ def contiguous_outputs(entries: Sequence[Entry]) -> list[Entry]:
 # Convolution ----------------------------------------------------------------------
 
 
+def _has_kernels(inputs: Sequence[Entry]) -> bool:
+    """Whether all operands have one type, for which there are kernels here."""
+    types = {entry.spec.dtype if entry.spec is not None else None for entry in inputs}
+    if types == {torch.float32}:
+        return True
+    (dtype,) = types if len(types) == 1 else (None,)
+    return dtype in (torch.bfloat16, torch.float16) and _runs_low(dtype)
+
+
 def _pack_convolution(weight: Tensor, *, arguments: tuple[Any, ...]) -> Tensor:
     pack = available()["convolution"][3]
     return pack(weight.contiguous(memory_format=torch.channels_last), *arguments)  # type: ignore[no-any-return]
@@ -201,7 +228,7 @@ def _convolution(
         or filters is None
         or len(shape) != 4
         or 0 in shape
-        or inputs[0].spec.dtype is not torch.float32  # type: ignore[union-attr]
+        or not _has_kernels(inputs)
         or attrs.get("kind") not in _ONEDNN_UNARY
         or not settings.is_constant(inputs[1])
     ):
@@ -271,8 +298,8 @@ def _dense(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> Entry |
         or weight is None
         or out is None
         or 0 in shape
-        or inputs[0].spec.dtype is not torch.float32  # type: ignore[union-attr]
         or attrs.get("residual")
+        or not _has_kernels(inputs)
         or not settings.is_constant(inputs[1])
     ):
         return None
@@ -282,6 +309,11 @@ def _dense(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> Entry |
     work = rows * weight[0] * weight[1]
     bias = inputs[2] if attrs.get("bias") else None
     kind = attrs.get("kind")
+    if flat.dtype is not torch.float32:
+        if "low_linear" not in available() or kind not in _ONEDNN_UNARY:
+            return None
+        result = _low_product(node, data, inputs[1], bias, flat)
+        return result if out == flat.shape else _reshaped(result, out)
     if work <= _SMALL_PRODUCT and bias is not None and "addmm" in available():
         result = _small_product(node, data, inputs[1], bias, flat, kind)
         kind = None if kind in ("relu", "gelu_tanh") else kind
@@ -336,6 +368,31 @@ def _packed_product(
     arguments = (Slot(0), Slot(1), Slot(2), Slot(3) if bias is not None else None, rows)
     kernel = available()["linear"][0]
     return make(InternalOp("mkl_linear", kernel, arguments=arguments), node, operands, {}, [spec])
+
+
+def _pack_low(weight: Tensor, *, rows: int) -> Tensor:
+    return available()["low_linear"][1](weight.contiguous(), rows)  # type: ignore[no-any-return]
+
+
+PACK_LOW = constant_op("pack_low_linear", _pack_low, "rows")
+
+
+def _low_product(node: Node, data: Entry, weight: Entry, bias: Entry | None, spec: Spec) -> Entry:
+    """A product in 16 bits with its activation."""
+    packed = make(
+        PACK_LOW,
+        node,
+        [weight],
+        {"rows": spec.shape[0]},
+        None if weight.spec is None else [weight.spec],
+        f"{node.name}_weight_packed",
+    )
+    name, algorithm = _ONEDNN_UNARY[node.attrs.get("kind")]
+    scalars = list(node.attrs.get("scalars") or ())
+    operands = [data, packed, *([bias] if bias is not None else [])]
+    arguments = (Slot(0), Slot(1), Slot(2) if bias is not None else None, name, scalars, algorithm)
+    op = InternalOp("onednn_linear", available()["low_linear"][0], arguments=arguments)
+    return make(op, node, operands, {}, [spec])
 
 
 # Element by element ----------------------------------------------------------------------

@@ -18,9 +18,9 @@ from torch.nn import functional
 from ..graph.node import Entry, Node
 from ..ops.defs.normalization import _scale as scale_of
 from ..ops.internal import InternalOp, apply_unary
-from ..passes import lint
 from ..passes.layers import activation_of, is_addition
-from ..passes.rewrite import has_dims, make, rewrite
+from ..passes.lint import lint
+from ..passes.rewrite import Reads, has_dims, make, rewrite
 from ..runtime.gradient import commit_now
 
 __all__ = ["for_training"]
@@ -100,7 +100,7 @@ def _use_common_forms(entries: Sequence[Entry]) -> list[Entry]:
     """Layers and sums in a form that an activation can join; two-dimensional convolutions channels last."""
     found = False
 
-    def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         nonlocal found
         name = node.op.name if node.op else ""
         if has_dims(node) or not inputs or not _is_float(inputs[0]):
@@ -143,9 +143,9 @@ def _images(node: Node, inputs: tuple[Entry, ...]) -> Any:
 def _join_activations(entries: Sequence[Entry]) -> list[Entry]:
     """An activation on a value that nothing else reads overwrites it."""
 
-    def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         activation = activation_of(node)
-        if activation is None or activation[0] not in _BY_RESULT or not used_once(0):
+        if activation is None or activation[0] not in _BY_RESULT or not reads(0):
             return None
         layer = inputs[0].node
         if layer.op in (CONVOLUTION, DENSE, SUM) and not layer.attrs.get("kind"):
@@ -253,22 +253,17 @@ NORM = InternalOp("batch_norm", _norm, ("node", "relu"))
 def _use_norms(entries: Sequence[Entry]) -> list[Entry]:
     """BatchNorm of the batch, joined with a sum and then a rectifier that nothing else reads between."""
 
-    def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         name = node.op.name if node.op else ""
         if name == "BatchNorm":
             return _as_norm(node, inputs)
         if is_addition(node, inputs):
             for own in (1, 0):
                 norm = inputs[own].node
-                if (
-                    norm.op is NORM
-                    and used_once(own)
-                    and len(norm.inputs) == 5
-                    and not norm.attrs.get("relu")
-                ):
+                if norm.op is NORM and reads(own) and len(norm.inputs) == 5 and not norm.attrs.get("relu"):
                     return [make(NORM, norm, [*norm.inputs, inputs[1 - own]], norm.attrs)]
         activation = activation_of(node)
-        if activation == ("relu", ()) and used_once(0):
+        if activation == ("relu", ()) and reads(0):
             norm = inputs[0].node
             if norm.op is NORM and not norm.attrs.get("relu"):
                 return [make(NORM, norm, norm.inputs, {**norm.attrs, "relu": True})]

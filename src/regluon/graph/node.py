@@ -170,12 +170,13 @@ def rebuild(
     entries: Sequence[Entry],
     replace: Callable[[Node, tuple[Entry, ...]], Sequence[Entry] | None] | None = None,
     fresh: bool = False,
+    placed: Callable[[Node, Sequence[Entry]], None] | None = None,
 ) -> list[Entry]:
     """A graph with nodes replaced: ``replace(node, new_inputs)`` gives the new outputs, or None to keep the
     node.
 
     Nodes whose inputs (or sizes that they read) changed are copied, with ``fresh`` all that are kept;
-    nothing is changed in place.
+    nothing is changed in place. ``placed(node, outputs)`` is told of every node's new outputs.
     """
     mapping: dict[int, Sequence[Entry]] = {}
 
@@ -200,4 +201,6 @@ def rebuild(
                 new.inputs, new.attrs = inputs, moved
             outputs = [Entry(new, index) for index in range(new.outputs)]
         mapping[id(node)] = outputs
+        if placed is not None:
+            placed(node, outputs)
     return [place(entry) for entry in entries]

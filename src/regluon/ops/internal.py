@@ -191,8 +191,10 @@ def affine(
     """``kind(data * scale + shift)``, with one scale and shift for each place along ``axis``."""
     shape = [1] * data.dim()
     shape[axis] = -1
-    result = torch.addcmul(shift.view(shape), data, scale.view(shape))
-    return apply_unary(result, kind, scalars, in_place=True)
+    # Statistics may be kept more precisely than the data.
+    source = data if data.dtype is scale.dtype else data.to(scale.dtype)
+    result = torch.addcmul(shift.view(shape), source, scale.view(shape))
+    return apply_unary(result, kind, scalars, in_place=True).to(data.dtype)
 
 
 def unary(data: Tensor, *, kind: str, scalars: tuple[float, ...] = ()) -> Tensor:

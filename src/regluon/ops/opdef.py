@@ -18,7 +18,6 @@ differentiated.
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -106,7 +105,7 @@ class OpDef:
         self.rscalar: str | None = options.pop("rscalar", None)
         self.sequence: bool = bool(options.pop("sequence", True))
         self.commit: Callable[..., None] | None = options.pop("commit", None)
-        self.active: Callable[[dict[str, Any]], int] | None = options.pop("active", None)
+        self.active: Callable[[dict[str, Any]], int | list[str]] | None = options.pop("active", None)
         self.fill: Callable[..., Any] | None = options.pop("fill", None)
         self.infer: Callable[..., Any] | None = options.pop("infer", None)
         self.num_args_key: str | None = options.pop("num_args_key", None)
@@ -119,7 +118,6 @@ class OpDef:
 
     def _read_signature(self) -> None:
         signature = inspect.signature(self.function)
-        hints = typing.get_type_hints(self.function)
         inputs: list[str] = []
         optional: list[str] = []
         parameters: dict[str, Parameter] = {}
@@ -138,7 +136,7 @@ class OpDef:
                 self.uses_rng = True
             else:
                 parameters[parameter.name] = parameter_of(
-                    parameter, hints.get(parameter.name, str), self.name
+                    parameter, _annotation(self.function, parameter.annotation), self.name
                 )
         self.inputs, self.optional, self.parameters = tuple(inputs), tuple(optional), parameters
         self.defaults = {p.name: p.default for p in parameters.values() if not p.required}
@@ -223,8 +221,39 @@ class OpDef:
             count = (given if given is not None else len(fixed) + 1) - len(fixed)
             return [*fixed, *(f"{base}{i}" if base != "data" else f"arg{i}" for i in range(count))]
         if self.active is not None:
-            return list(self.inputs[: self.active(attrs)])
+            active = self.active(attrs)
+            return list(self.inputs[:active]) if isinstance(active, int) else active
         return list(self.inputs)
+
+    def in_use(self, values: Sequence[Any], attrs: dict[str, Any]) -> list[Any]:
+        """Those of the given inputs that are in use with these attributes.
+
+        ``values`` has a place for every input of the signature, or only for those in use.
+        """
+        if self.active is None or self.variadic:
+            return list(values)
+        names = self.input_names(attrs)
+        places = [self.inputs.index(name) for name in names]
+        skips = places != list(range(len(names)))
+        if skips and len(values) > len(names):
+            return [values[place] for place in places if place < len(values)]
+        return list(values)[: len(names)]
+
+
+_annotations: dict[tuple[str, int], Any] = {}
+
+
+def _annotation(function: Callable[..., Any], text: Any) -> Any:
+    """What an annotation stands for; hundreds of operators share a few dozen annotations, each read once."""
+    if text is inspect.Parameter.empty:
+        return str
+    if not isinstance(text, str):
+        return text
+    key = (text, id(function.__globals__))
+    if key not in _annotations:
+        # The source of this package, not a user's text.
+        _annotations[key] = eval(text, function.__globals__)
+    return _annotations[key]
 
 
 def _names(value: Any) -> tuple[str, ...]:

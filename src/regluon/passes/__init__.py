@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..graph.node import Entry
+from .attention import join_attention
 from .cleanup import merge_repeats, protect_outputs, remove_identities, simplify_shapes
 from .fuse import fuse_activations, fuse_padding
 from .layers import fold_batch_norm, use_common_forms
@@ -26,6 +27,7 @@ PASSES: tuple[Pass, ...] = (
     remove_identities,
     merge_repeats,
     simplify_shapes,
+    join_attention,
     use_common_forms,
     fuse_padding,
     simplify_shapes,

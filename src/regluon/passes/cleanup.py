@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from ..graph.node import Entry, Node, rebuild
 from ..ops.internal import InternalOp
 from ..ops.registry import get
-from .rewrite import Settings, has_dims, make, rewrite, shape_of
+from .rewrite import Reads, Settings, has_dims, make, rewrite, shape_of
 
 __all__ = ["merge_repeats", "protect_outputs", "remove_identities", "simplify_shapes"]
 
@@ -26,7 +26,7 @@ _TRANSPOSES = frozenset({"transpose", "_npi_transpose", "SwapAxis"})
 def remove_identities(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
     """Dropout at prediction, copies, gradient stops and casts to the type a value has already."""
 
-    def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         name = node.op.name if node.op else ""
         if name in _IDENTITIES:
             return [inputs[0]]
@@ -94,7 +94,7 @@ def simplify_shapes(entries: Sequence[Entry], settings: Settings) -> list[Entry]
     """Reshapes and transposes that change nothing go; a reshape of a reshape and a transpose of a transpose
     become one."""
 
-    def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         name = node.op.name if node.op else ""
         if name in _RESHAPES and node.full_attrs.get("order", "C") == "C":
             return _reshape(node, inputs[0])

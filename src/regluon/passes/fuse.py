@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..graph.node import Entry, Node
 from ..ops.internal import ADD, AFFINE, CONVOLUTION, DENSE, UNARY
-from .rewrite import Settings, make, rewrite, shape_of
+from .rewrite import Reads, Settings, make, rewrite, shape_of
 
 __all__ = ["fuse_activations", "fuse_padding"]
 
@@ -17,8 +17,8 @@ _LAYERS = (CONVOLUTION, DENSE)
 def fuse_activations(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
     """``activation(layer(x) + other)`` as one operator, where nothing else uses the values between."""
 
-    def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
-        if node.op is UNARY and used_once(0):
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
+        if node.op is UNARY and reads(0):
             layer = inputs[0].node
             if layer.op in (CONVOLUTION, DENSE, AFFINE) and not layer.attrs.get("kind"):
                 assert layer.op is not None
@@ -26,7 +26,7 @@ def fuse_activations(entries: Sequence[Entry], settings: Settings) -> list[Entry
                 return [make(layer.op, layer, layer.inputs, attrs, node.specs)]
         if node.op is ADD:
             for own, other in ((1, 0), (0, 1)):
-                fused = _add(node, inputs, own, other) if used_once(own) else None
+                fused = _add(node, inputs, own, other) if reads(own) else None
                 if fused is not None:
                     return fused
         return None
@@ -48,7 +48,7 @@ def _add(node: Node, inputs: tuple[Entry, ...], own: int, other: int) -> Any:
 def fuse_padding(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
     """Zeros padded on both sides before a convolution are the convolution's own padding."""
 
-    def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         pad = inputs[0].node if inputs else None
         if node.op is not CONVOLUTION or pad is None or pad.op is None or pad.op.name != "Pad":
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,11 +13,11 @@ from ..ops.internal import ADD, AFFINE, CONVOLUTION, DENSE, UNARY, constant_op
 from ..ops.opdef import Spec
 from ..ops.registry import get
 from .cleanup import is_float
-from .rewrite import Settings, has_dims, make, rewrite, shape_of
+from .rewrite import Reads, Settings, has_dims, make, rewrite, shape_of
 
-__all__ = ["activation_of", "fold_batch_norm", "is_addition", "use_common_forms"]
+__all__ = ["ADDITIONS", "activation_of", "fold_batch_norm", "is_addition", "use_common_forms"]
 
-_ADDITIONS = frozenset({"broadcast_add", "elemwise_add", "_npi_add"})
+ADDITIONS = frozenset({"broadcast_add", "elemwise_add", "_npi_add"})
 _PLAIN = {
     "relu": "relu",
     "_npx_relu": "relu",
@@ -32,7 +32,7 @@ _BATCH_NORMS = frozenset({"BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm"}
 def use_common_forms(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
     """Convolution, dense, BatchNorm at prediction, activations and additions as internal operators."""
 
-    def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         name = node.op.name if node.op else ""
         if has_dims(node):
             return None
@@ -55,7 +55,7 @@ def use_common_forms(entries: Sequence[Entry], settings: Settings) -> list[Entry
 
 def is_addition(node: Node, inputs: Sequence[Entry]) -> bool:
     """Whether a node adds two floating values of one shape and type."""
-    if node.op is None or node.op.name not in _ADDITIONS:
+    if node.op is None or node.op.name not in ADDITIONS:
         return False
     first, second = inputs[0].spec, inputs[1].spec
     return first is not None and first == second and is_float(inputs[0])
@@ -148,26 +148,28 @@ def _scale_filters(weight: Tensor, scale: Tensor, *, axis: int, groups: int = 1)
         # Filters of a grouped transposed convolution: (groups * inputs, outputs per group, ...).
         blocks = weight.reshape(groups, -1, *weight.shape[1:])
         factors = scale.reshape(groups, 1, -1, *(1,) * (weight.dim() - 2))
-        return (blocks * factors).reshape(weight.shape)
+        return (blocks * factors).reshape(weight.shape).to(weight.dtype)
     shape = [1] * weight.dim()
     shape[axis] = -1
-    return weight * scale.reshape(shape)
+    return (weight * scale.reshape(shape)).to(weight.dtype)
 
 
-def _scale_bias(bias: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    return torch.addcmul(shift, bias, scale)
+def _folded_bias(weight: Tensor, shift: Tensor, *scaled: Tensor) -> Tensor:
+    """The bias of a layer with weights like ``weight``: ``shift``, plus bias times scale where it has one."""
+    total = torch.addcmul(shift, scaled[0].to(shift.dtype), scaled[1]) if scaled else shift
+    return total.to(weight.dtype)
 
 
 def _shift_through(weight: Tensor, shift: Tensor, *bias: Tensor) -> Tensor:
     """What a constant added to every input channel adds to each filter's output."""
     total = (weight.reshape(*weight.shape[:2], -1).sum(-1) * shift).sum(-1)
-    return total + bias[0] if bias else total
+    return (total + bias[0] if bias else total).to(weight.dtype)
 
 
 SCALE = constant_op("batch_norm_scale", _scale, "eps", "fixed")
 SHIFT = constant_op("batch_norm_shift", _shift)
 SCALE_FILTERS = constant_op("scale_filters", _scale_filters, "axis", "groups")
-SCALE_BIAS = constant_op("scale_bias", _scale_bias)
+FOLDED_BIAS = constant_op("folded_bias", _folded_bias)
 SHIFT_THROUGH = constant_op("shift_through", _shift_through)
 
 
@@ -199,10 +201,10 @@ def fold_batch_norm(entries: Sequence[Entry], settings: Settings) -> list[Entry]
     """Multiply BatchNorm's scale into the weights of the layer before it, or of the layer after it where
     nothing is padded."""
 
-    def replace(node: Node, inputs: tuple[Entry, ...], used_once: Callable[[int], bool]) -> Any:
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         if node.op is AFFINE:
-            return _into_before(node, inputs, settings) if used_once(0) else None
-        if node.op in (CONVOLUTION, DENSE) and inputs[0].node.op is AFFINE and used_once(0):
+            return _into_before(node, inputs, settings) if reads(0) else None
+        if node.op in (CONVOLUTION, DENSE) and inputs[0].node.op is AFFINE and reads(0):
             return _into_after(node, inputs, settings)
         return None
 
@@ -233,16 +235,10 @@ def _into_before(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> A
         [weight.spec] if weight.spec else None,
         f"{layer.name}_weight_folded",
     )
-    bias = shift
-    if attrs["bias"]:
-        bias = make(
-            SCALE_BIAS,
-            node,
-            [layer.inputs[2], scale, shift],
-            {},
-            [shift.spec] if shift.spec else None,
-            f"{layer.name}_bias_folded",
-        )
+    dtype = weight.spec.dtype if weight.spec else torch.float32
+    scaled = [layer.inputs[2], scale] if attrs["bias"] else []
+    vector = None if shift.spec is None else [Spec(shift.spec.shape, dtype)]
+    bias = make(FOLDED_BIAS, node, [weight, shift, *scaled], {}, vector, f"{layer.name}_bias_folded")
     return [
         make(layer.op, layer, [layer.inputs[0], filters, bias], {**layer.attrs, "bias": True}, node.specs)
     ]

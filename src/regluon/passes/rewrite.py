@@ -11,7 +11,7 @@ from ..graph.dims import dims_in
 from ..graph.node import Entry, Node, rebuild, topological
 from ..ops.opdef import OpDef, Spec
 
-__all__ = ["Settings", "Uses", "has_dims", "make", "rewrite", "shape_of"]
+__all__ = ["Reads", "Settings", "has_dims", "make", "rewrite", "shape_of"]
 
 
 @dataclass
@@ -71,37 +71,52 @@ def has_dims(node: Node) -> bool:
     return any(dims_in(value) for value in node.attrs.values())
 
 
-class Uses:
-    """How often each value of a graph is used."""
+class Reads:
+    """How often values are read, while a graph is being rewritten from its inputs to its outputs.
+
+    Called with a number, tells whether that input of the node at hand is read by this node alone.
+    """
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        counts: Counter[tuple[int, int]] = Counter((id(e.node), e.index) for e in entries)
+        before: Counter[tuple[int, int]] = Counter((id(e.node), e.index) for e in entries)
         for node in topological(entries):
             for entry in node.inputs:
-                counts[id(entry.node), entry.index] += 1
-        self._counts = counts
+                before[id(entry.node), entry.index] += 1
+        self._before = before
+        self._now: Counter[tuple[int, int]] = Counter()
+        self._node: Node | None = None
 
-    def once(self, entry: Entry) -> bool:
-        """Whether exactly one operator, and no output, uses this value."""
-        return self._counts[id(entry.node), entry.index] == 1
+    def at(self, node: Node) -> Reads:
+        """The same, for the inputs of another node of the graph given."""
+        self._node = node
+        return self
+
+    def note(self, node: Node, outputs: Sequence[Entry]) -> None:
+        """``outputs`` took the place of the node's."""
+        for index, entry in enumerate(outputs):
+            self._now[id(entry.node), entry.index] += self._before[id(node), index]
+
+    def __call__(self, index: int) -> bool:
+        assert self._node is not None
+        entry = self._node.inputs[index]
+        return self._before[id(entry.node), entry.index] == 1
+
+    def once(self, entry: Any) -> bool:
+        """Whether a value of the new graph is read once."""
+        return self._now[id(entry.node), entry.index] == 1
 
 
-Replace = Callable[[Node, tuple[Entry, ...], Callable[[int], bool]], Sequence[Entry] | None]
+Replace = Callable[[Node, tuple[Entry, ...], Reads], Sequence[Entry] | None]
 
 
 def rewrite(entries: Sequence[Entry], replace: Replace) -> list[Entry]:
-    """Replace nodes: ``replace(node, new inputs, used_once(i))`` gives the new outputs or None to keep it.
-
-    ``used_once(i)`` tells whether the i-th input is used by this node alone.
-    """
-    uses = Uses(entries)
+    """Replace nodes: ``replace(node, new inputs, reads)`` gives the new outputs, or None to keep the node."""
+    reads = Reads(entries)
 
     def each(node: Node, inputs: tuple[Entry, ...]) -> Sequence[Entry] | None:
-        if node.op is None:
-            return None
-        return replace(node, inputs, lambda index: uses.once(node.inputs[index]))
+        return None if node.op is None else replace(node, inputs, reads.at(node))
 
-    return rebuild(entries, each)
+    return rebuild(entries, each, placed=reads.note)
 
 
 def make(

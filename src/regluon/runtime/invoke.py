@@ -129,7 +129,7 @@ def _check_count(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any]
         return
     least = len(definition.inputs) - len(definition.optional)
     if definition.active is not None:
-        least = min(least, definition.active(attrs))
+        least = min(least, len(definition.input_names(attrs)))
     present = sum(array is not None for array in arrays)
     if len(arrays) > len(definition.inputs) or present < least:
         raise MXNetError(

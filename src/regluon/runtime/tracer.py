@@ -256,7 +256,7 @@ class Tracer:
         ):
             attrs = {**attrs, definition.num_args_key: len(entries)}
         elif definition.active is not None:
-            entries = list(entries)[: definition.active({**definition.defaults, **attrs})]
+            entries = definition.in_use(entries, {**definition.defaults, **attrs})
         if definition.variadic is False:
             entries = self._complete(definition, list(entries), attrs, name)
         hint = (hint or definition.name).lower()
@@ -284,7 +284,7 @@ class Tracer:
         """Check the number of inputs."""
         least = len(definition.inputs) - len(definition.optional)
         if definition.active is not None:
-            least = min(least, definition.active({**definition.defaults, **attrs}))
+            least = min(least, len(definition.input_names({**definition.defaults, **attrs})))
         if len(entries) < least or len(entries) > len(definition.inputs):
             raise MXNetError(
                 f"operator {definition.name} takes the inputs {', '.join(definition.inputs)}; received "

@@ -115,6 +115,7 @@ def _completed(
     optional_from = len(definition.inputs) - len(definition.optional)
     inherited = {**definition.format(given), **text}
     kept = []
+    entries = definition.in_use(entries, full)
     for place, label in enumerate(wanted):
         entry = entries[place] if place < len(entries) else None
         if entry is None:

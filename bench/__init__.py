@@ -1,0 +1,1 @@
+"""Side-by-side benchmarks of regluon and its peers; see README.md in this folder."""

@@ -1,0 +1,155 @@
+"""Attention written as products and a softmax, as one operator: torch's scaled_dot_product_attention.
+
+The scores, of size (queries x keys) for each head, are then never written to memory (Dao et al. 2022).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..graph.node import Entry, Node
+from ..ops.internal import InternalOp
+from .cleanup import is_float
+from .layers import ADDITIONS
+from .rewrite import Reads, Settings, make, rewrite, shape_of
+
+__all__ = ["join_attention"]
+
+_FACTORS: dict[str, Callable[[float], float]] = {
+    "_mul_scalar": lambda s: s,
+    "_div_scalar": lambda s: 1.0 / s,
+    "_npi_multiply_scalar": lambda s: s,
+    "_npi_true_divide_scalar": lambda s: 1.0 / s,
+}
+
+
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, *mask: Tensor, scale: float, turned: bool
+) -> Tensor:
+    """``softmax(scale query key^T + mask) value`` over the last two axes; ``turned`` keys are (D, keys)."""
+    if turned:
+        key = key.transpose(-1, -2)
+    flat = query.dim() == 3
+    bias = mask[0] if mask else None
+    if flat:
+        query, key, value = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
+        bias = None if bias is None else bias.unsqueeze(0)
+    result = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+    return result.squeeze(0) if flat else result
+
+
+def _interleaved(joined: Tensor, *, heads: int) -> Tensor:
+    """Self-attention on (length, batch, heads * 3 * D) projections that interleave query, key and value."""
+    length, batch, width = joined.shape
+    depth = width // (3 * heads)
+    query, key, value = joined.view(length, batch, heads, 3, depth).permute(3, 1, 2, 0, 4)
+    result = functional.scaled_dot_product_attention(query, key, value)
+    return result.permute(2, 0, 1, 3).reshape(length, batch, heads * depth)
+
+
+ATTENTION = InternalOp("attention", _attention, ("scale", "turned"))
+INTERLEAVED = InternalOp("attention_interleaved", _interleaved, ("heads",))
+
+
+def join_attention(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
+    """``softmax(Q K^T) V``, with a factor and an added mask, where nothing else reads the scores."""
+
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
+        name = node.op.name if node.op else ""
+        if name == "_contrib_interleaved_matmul_selfatt_valatt" and reads(1):
+            return _join_interleaved(node, inputs, reads)
+        if name in ("batch_dot", "_npi_matmul") and reads(0) and is_float(inputs[0]):
+            if node.full_attrs.get("transpose_a") or node.full_attrs.get("transpose_b"):
+                return None
+            return _join(node, inputs, reads)
+        return None
+
+    return rewrite(entries, replace)
+
+
+def _softmax_of(entry: Entry) -> Entry | None:
+    """What a plain softmax over the last axis is taken of."""
+    node = entry.node
+    if node.op is None or node.op.name not in ("softmax", "_npx_softmax") or len(node.inputs) != 1:
+        return None
+    attrs = node.full_attrs
+    shape = shape_of(node.inputs[0])
+    if shape is None or attrs["axis"] % len(shape) != len(shape) - 1:
+        return None
+    if attrs["temperature"] not in (None, 1.0) or attrs.get("dtype") or attrs.get("use_length"):
+        return None
+    return node.inputs[0]
+
+
+def _product(entry: Entry) -> Node | None:
+    node = entry.node
+    if node.op is None or node.op.name not in ("batch_dot", "_npi_matmul"):
+        return None
+    return None if node.full_attrs.get("transpose_a") else node
+
+
+def _join(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
+    scores = _softmax_of(inputs[0])
+    if scores is None or not reads.once(scores):
+        return None
+    mask: list[Entry] = []
+    name = scores.node.op.name if scores.node.op else ""
+    if name in ADDITIONS:
+        first, second = scores.node.inputs
+        chosen, other = (first, second) if _scaled(first)[0] is not None else (second, first)
+        if not reads.once(chosen) or len(shape_of(other) or ()) != len(shape_of(scores) or ()):
+            return None
+        scores, mask = chosen, [other]
+    product, scale = _scaled(scores, reads)
+    if product is None or not reads.once(Entry(product, 0)):
+        return None
+    query, key = product.inputs
+    shapes = [shape_of(e) for e in (query, key, inputs[1])]
+    if any(shape is None or len(shape) not in (3, 4) for shape in shapes):
+        return None
+    if len({len(shape or ()) for shape in shapes}) != 1 or len({(shape or ())[:-2] for shape in shapes}) != 1:
+        return None
+    if any(e.spec is None or e.spec.dtype is not query.spec.dtype for e in (key, inputs[1], *mask)):  # type: ignore[union-attr]
+        return None
+    turned = not product.full_attrs.get("transpose_b")
+    return [make(ATTENTION, node, [query, key, inputs[1], *mask], {"scale": scale, "turned": turned})]
+
+
+def _scaled(entry: Entry, reads: Reads | None = None) -> tuple[Node | None, float]:
+    """The product under a factor, and the factor."""
+    scale = 1.0
+    node = entry.node
+    while node.op is not None and (node.op.name in _FACTORS or node.op.name == "_contrib_div_sqrt_dim"):
+        if reads is not None and not reads.once(node.inputs[0]):
+            return None, 1.0
+        if node.op.name in _FACTORS:
+            scale *= _FACTORS[node.op.name](float(node.full_attrs["scalar"]))
+        else:
+            shape = shape_of(node.inputs[0])
+            if shape is None:
+                return None, 1.0
+            scale /= math.sqrt(shape[-1])
+        entry = node.inputs[0]
+        node = entry.node
+    return _product(entry), scale
+
+
+def _join_interleaved(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
+    scores = _softmax_of(inputs[1])
+    if scores is None or not reads.once(scores):
+        return None
+    product = scores.node
+    if product.op is None or product.op.name != "_contrib_interleaved_matmul_selfatt_qk":
+        return None
+    same = product.inputs[0].node is inputs[0].node and product.inputs[0].index == inputs[0].index
+    heads = node.full_attrs["heads"]
+    spec = inputs[0].spec
+    if not same or product.full_attrs["heads"] != heads or spec is None or spec.dtype is torch.float16:
+        return None
+    return [make(INTERLEAVED, node, [inputs[0]], {"heads": heads})]
