@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Nothing that a user's own runs remembered is used here, and nothing is left behind.
+os.environ["REGLUON_CACHE"] = tempfile.mkdtemp(prefix="regluon-tests-")
 
 import random
 from collections.abc import Iterator

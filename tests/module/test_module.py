@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -204,6 +205,25 @@ def test_batches_of_other_shapes_are_followed() -> None:
         module.forward(mx.io.DataBatch([mx.nd.array(X)] * 2))
     with pytest.raises(mx.MXNetError, match="fc1_weight"):
         module.forward(mx.io.DataBatch([mx.nd.ones((4, 9))]))
+
+
+def test_a_batch_may_be_any_object_with_data() -> None:
+    batch_type = collections.namedtuple("Batch", ["data"])
+    module = bound(for_training=False)
+    module.init_params()
+    module.forward(mx.io.DataBatch([mx.nd.array(X[:10])]))
+    expected = module.get_outputs()[0].asnumpy()
+    module.forward(batch_type([mx.nd.array(X[:10])]))
+    numpy.testing.assert_array_equal(module.get_outputs()[0].asnumpy(), expected)
+    module.forward(batch_type([mx.nd.array(X[:3])]))
+    numpy.testing.assert_allclose(module.get_outputs()[0].asnumpy(), expected[:3], rtol=1e-5)
+    chain = mx.mod.SequentialModule()
+    chain.add(mx.mod.Module(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=3), label_names=None))
+    chain.add(mx.mod.Module(mx.sym.softmax(mx.sym.var("data")), label_names=None), auto_wiring=True)
+    chain.bind([("data", (10, 8))], for_training=False)
+    chain.init_params()
+    chain.forward(batch_type([mx.nd.array(X[:10])]))
+    numpy.testing.assert_allclose(chain.get_outputs()[0].asnumpy().sum(1), numpy.ones(10), rtol=1e-5)
 
 
 def test_reshape_and_images_of_another_size() -> None:

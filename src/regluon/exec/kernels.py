@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..graph.node import Entry, Node
 from ..ops.internal import (
+    ADD,
     CONVOLUTION,
     DENSE,
     UNARY,
@@ -27,7 +28,7 @@ from ..ops.internal import (
 from ..ops.opdef import Spec
 from ..passes.rewrite import Reads, Settings, make, rewrite, shape_of
 
-__all__ = ["available", "choose_kernels", "contiguous_outputs"]
+__all__ = ["Layouts", "available", "candidates", "choose_kernels", "contiguous_outputs"]
 
 # An activation's name and algorithm for oneDNN.
 _ONEDNN_UNARY: dict[str | None, tuple[str, str]] = {
@@ -55,7 +56,7 @@ def available() -> dict[str, Any]:
         ("convolution", _try_convolution),
         ("linear", _try_linear),
         ("addmm", _try_addmm),
-        ("low_linear", _try_low_linear),
+        ("onednn_linear", _try_onednn_linear),
     ):
         try:
             found[short] = trial()
@@ -86,14 +87,15 @@ def _try_linear() -> Any:
     return kernel, pack
 
 
-def _try_low_linear() -> Any:
-    kernel = torch.ops.mkldnn._linear_pointwise.default
+def _try_onednn_linear() -> Any:
+    kernel = torch.ops.mkldnn._linear_pointwise
     pack = torch.ops.mkldnn._reorder_linear_weight.default
-    data, weight = torch.ones(4, 8).bfloat16(), torch.ones(8, 8).bfloat16()
-    result = kernel(data, pack(weight, 4), None, "relu", [], "")
-    if not torch.equal(result, torch.full_like(result, 8.0)):
-        raise RuntimeError("the bfloat16 product gives wrong values")
-    return kernel, pack
+    data, weight = torch.ones(4, 8), torch.ones(8, 8)
+    result = kernel.default(data, pack(weight, 4), None, "relu", [], "")
+    total = kernel.binary(data, torch.ones(4, 8), pack(weight, 4), None, "add")
+    if not torch.equal(result, torch.full_like(result, 8.0)) or not torch.equal(total, result + 1):
+        raise RuntimeError("the fused product gives wrong values")
+    return kernel.default, kernel.binary, pack
 
 
 def _runs_low(dtype: torch.dtype) -> bool:
@@ -112,23 +114,38 @@ def _try_addmm() -> Any:
     return kernel
 
 
-def choose_kernels(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
-    """Replace the common forms by kernels; runs after all passes."""
+# Ways to compute a node, the one that is taken unmeasured first. None is the plain function of the form.
+Candidates = dict[str, Callable[[], Entry] | None]
+Choose = Callable[[Node, tuple[Entry, ...], Candidates, bool], str]
+
+
+def candidates(node: Node, inputs: tuple[Entry, ...], settings: Settings, layouts: Layouts) -> Candidates:
+    """The kernels that can compute a node in one of the common forms."""
+    if node.op is CONVOLUTION:
+        return _convolution(node, inputs, settings, layouts)
+    if node.op is DENSE:
+        return _dense(node, inputs, settings)
+    if node.op is UNARY:
+        return {"unary": lambda: _unary(node, inputs)}
+    return {"plain": None}
+
+
+def choose_kernels(entries: Sequence[Entry], settings: Settings, choose: Choose | None = None) -> list[Entry]:
+    """Replace the common forms by kernels; runs after all passes.
+
+    ``choose(node, inputs, candidates, channels_last)`` may pick among several candidates by measuring them.
+    """
     if settings.device != "cpu":
         return list(entries)
-    layouts = _Layouts()
+    layouts = Layouts()
 
     def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
-        op = node.op
-        if op is CONVOLUTION:
-            chosen = _convolution(node, inputs, settings, layouts)
-        elif op is DENSE:
-            chosen = _dense(node, inputs, settings)
-        elif op is UNARY:
-            chosen = _unary(node, inputs)
-        else:
-            chosen = None
-        return None if chosen is None else [chosen]
+        found = candidates(node, inputs, settings, layouts)
+        name = next(iter(found))
+        if choose is not None and len(found) > 1:
+            name = choose(node, inputs, found, layouts.is_last(inputs[0]))
+        build = found[name]
+        return None if build is None else [build()]
 
     return rewrite(entries, replace)
 
@@ -140,11 +157,15 @@ _KEEP_LAYOUT = frozenset(
 )
 
 
-class _Layouts:
+class Layouts:
     """Which 4-dimensional values are known to lie channels last in memory."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Node, bool]] = {}
+
+    def note(self, node: Node) -> None:
+        """A variable whose values lie channels last."""
+        self._known[id(node)] = (node, True)
 
     def is_last(self, entry: Any) -> bool:
         """Whether this value lies channels last."""
@@ -178,7 +199,7 @@ CHANNELS_LAST = InternalOp("channels_last", _to_channels_last, fresh=False)
 CONTIGUOUS = InternalOp("contiguous", Tensor.contiguous, fresh=False)
 
 
-def _channels_last(entry: Entry, layouts: _Layouts) -> Entry:
+def _channels_last(entry: Entry, layouts: Layouts) -> Entry:
     if layouts.is_last(entry):
         return entry
     specs = None if entry.spec is None else [entry.spec]
@@ -187,7 +208,7 @@ def _channels_last(entry: Entry, layouts: _Layouts) -> Entry:
 
 def contiguous_outputs(entries: Sequence[Entry]) -> list[Entry]:
     """Outputs lie in memory as they do without compiling: channels first."""
-    layouts = _Layouts()
+    layouts = Layouts()
     return [
         make(CONTIGUOUS, entry.node, [entry], {}, None if entry.spec is None else [entry.spec])
         if layouts.is_last(entry)
@@ -216,9 +237,7 @@ def _pack_convolution(weight: Tensor, *, arguments: tuple[Any, ...]) -> Tensor:
 PACK_CONVOLUTION = constant_op("pack_convolution", _pack_convolution, "arguments")
 
 
-def _convolution(
-    node: Node, inputs: tuple[Entry, ...], settings: Settings, layouts: _Layouts
-) -> Entry | None:
+def _convolution(node: Node, inputs: tuple[Entry, ...], settings: Settings, layouts: Layouts) -> Candidates:
     attrs = node.attrs
     shape, filters = shape_of(inputs[0]), shape_of(inputs[1])
     if (
@@ -232,27 +251,32 @@ def _convolution(
         or attrs.get("kind") not in _ONEDNN_UNARY
         or not settings.is_constant(inputs[1])
     ):
-        return None
+        return {"plain": None}
+    return {"onednn": lambda: _onednn_convolution(node, inputs, shape, layouts), "plain": None}
+
+
+def _onednn_convolution(
+    node: Node, inputs: tuple[Entry, ...], shape: tuple[int, ...], layouts: Layouts
+) -> Entry:
+    """One call for convolution, bias, sum and activation, on channels-last images and a packed weight."""
+    attrs = node.attrs
     plain, binary, writing, _ = available()["convolution"]
-    pad, stride, dilate = list(attrs["pad"]), list(attrs["stride"]), list(attrs["dilate"])
-    groups = attrs["groups"]
+    window = (list(attrs["pad"]), list(attrs["stride"]), list(attrs["dilate"]), attrs["groups"])
     packed = make(
         PACK_CONVOLUTION,
         node,
         [inputs[1]],
-        {"arguments": (pad, stride, dilate, groups, list(shape))},
+        {"arguments": (*window, list(shape))},
         [inputs[1].spec],  # type: ignore[list-item]
         f"{node.name}_weight_packed",
     )
-    data = _channels_last(inputs[0], layouts)
-    name, algorithm = _ONEDNN_UNARY[attrs.get("kind")]
-    scalars = list(attrs.get("scalars") or ())
-    operands = [data, packed]
+    operands = [_channels_last(inputs[0], layouts), packed]
     bias: Any = None
     if attrs.get("bias"):
         operands.append(inputs[2])
         bias = Slot(2)
-    window = (pad, stride, dilate, groups)
+    name, algorithm = _ONEDNN_UNARY[attrs.get("kind")]
+    scalars = list(attrs.get("scalars") or ())
     if not attrs.get("residual"):
         arguments = (Slot(0), Slot(1), bias, *window, name, scalars, algorithm)
         return make(InternalOp("onednn_convolution", plain, arguments=arguments), node, operands)
@@ -290,54 +314,79 @@ def _reshaped(entry: Entry, shape: tuple[int, ...]) -> Entry:
     return make(op, entry.node, [entry], {}, [Spec(shape, spec.dtype)], f"{entry.node.name}_rows")
 
 
-def _dense(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> Entry | None:
-    attrs = node.attrs
+class _Product:
+    """A dense layer as a product of two matrices."""
+
+    def __init__(self, node: Node, inputs: tuple[Entry, ...], rows: int, out: tuple[int, ...]) -> None:
+        attrs = node.attrs
+        self.node, self.rows, self.out, self.weight = node, rows, out, inputs[1]
+        spec = inputs[0].spec
+        assert spec is not None and inputs[1].spec is not None
+        units, width = inputs[1].spec.shape
+        self.data = inputs[0] if len(spec.shape) == 2 else _reshaped(inputs[0], (rows, width))
+        self.spec = Spec((rows, units), spec.dtype)
+        self.work = rows * units * width
+        self.bias = inputs[2] if attrs.get("bias") else None
+        self.other = inputs[-1] if attrs.get("residual") else None
+        self.kind, self.scalars = attrs.get("kind"), attrs.get("scalars") or ()
+
+    def finish(self, result: Entry, activated: bool = False, added: bool = False) -> Entry:
+        """What is left to do after a kernel: the sum, the activation, the shape."""
+        if self.out != self.spec.shape:
+            result = _reshaped(result, self.out)
+        if self.other is not None and not added:
+            result = make(ADD, self.node, [result, self.other], {}, None, f"{self.node.name}_sum")
+        if self.kind is not None and not activated:
+            result = _activated(self.node, result, self.kind, self.scalars)
+        return result
+
+
+def _dense(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> Candidates:
     shape, weight, out = shape_of(inputs[0]), shape_of(inputs[1]), shape_of(Entry(node, 0))
     if (
         shape is None
         or weight is None
         or out is None
         or 0 in shape
-        or attrs.get("residual")
         or not _has_kernels(inputs)
         or not settings.is_constant(inputs[1])
     ):
-        return None
-    rows = math.prod(out[:-1])
-    data = inputs[0] if len(shape) == 2 else _reshaped(inputs[0], (rows, weight[1]))
-    flat = Spec((rows, weight[0]), inputs[0].spec.dtype)  # type: ignore[union-attr]
-    work = rows * weight[0] * weight[1]
-    bias = inputs[2] if attrs.get("bias") else None
-    kind = attrs.get("kind")
-    if flat.dtype is not torch.float32:
-        if "low_linear" not in available() or kind not in _ONEDNN_UNARY:
-            return None
-        result = _low_product(node, data, inputs[1], bias, flat)
-        return result if out == flat.shape else _reshaped(result, out)
-    if work <= _SMALL_PRODUCT and bias is not None and "addmm" in available():
-        result = _small_product(node, data, inputs[1], bias, flat, kind)
-        kind = None if kind in ("relu", "gelu_tanh") else kind
-    elif weight[0] * weight[1] <= _LARGE_WEIGHT and "linear" in available():
-        result = _packed_product(node, data, inputs[1], bias, flat, rows)
-    else:
-        return None
-    if kind is not None:
-        result = _activated(node, result, kind, attrs.get("scalars") or ())
-    return result if out == flat.shape else _reshaped(result, out)
+        return {"plain": None}
+    product = _Product(node, inputs, math.prod(out[:-1]), out)
+    found: Candidates = {}
+    kernels = available()
+    is_single = product.spec.dtype is torch.float32
+    if is_single and product.bias is not None and "addmm" in kernels:
+        found["small"] = lambda: _small_product(product)
+    if is_single and "linear" in kernels:
+        found["packed"] = lambda: _packed_product(product)
+    if "onednn_linear" in kernels and product.kind in _ONEDNN_UNARY:
+        found["onednn"] = lambda: _onednn_product(product)
+    found["plain"] = None
+    first = _usual(product, weight, found)
+    return {first: found[first], **found}
 
 
-def _small_product(
-    node: Node, data: Entry, weight: Entry, bias: Entry, spec: Spec, kind: str | None
-) -> Entry:
-    assert weight.spec is not None
+def _usual(product: _Product, weight: tuple[int, ...], found: Candidates) -> str:
+    """What is taken without measuring."""
+    if product.spec.dtype is not torch.float32:
+        return "onednn" if "onednn" in found else "plain"
+    if product.work <= _SMALL_PRODUCT and "small" in found:
+        return "small"
+    return "packed" if math.prod(weight) <= _LARGE_WEIGHT and "packed" in found else "plain"
+
+
+def _small_product(product: _Product) -> Entry:
+    node, weight = product.node, product.weight
+    assert weight.spec is not None and product.bias is not None
     turned = Spec((weight.spec.shape[1], weight.spec.shape[0]), weight.spec.dtype)
     right = make(TRANSPOSE_WEIGHT, node, [weight], {}, [turned], f"{node.name}_weight_transposed")
-    operands = (Slot(0), Slot(1), Slot(2))
-    if kind in ("relu", "gelu_tanh"):
-        op = _ADDMM_RELU if kind == "relu" else _ADDMM_GELU
+    fused = product.kind in ("relu", "gelu_tanh") and product.other is None
+    if fused:
+        op = _ADDMM_RELU if product.kind == "relu" else _ADDMM_GELU
     else:
-        op = InternalOp("addmm", torch.addmm, arguments=operands)
-    return make(op, node, [bias, data, right], {}, [spec])
+        op = _ADDMM
+    return product.finish(make(op, node, [product.bias, product.data, right], {}, [product.spec]), fused)
 
 
 def _relu_product(bias: Tensor, data: Tensor, weight: Tensor) -> Tensor:
@@ -349,50 +398,60 @@ def _gelu_product(bias: Tensor, data: Tensor, weight: Tensor) -> Tensor:
 
 
 _THREE = (Slot(0), Slot(1), Slot(2))
+_ADDMM = InternalOp("addmm", torch.addmm, arguments=_THREE)
 _ADDMM_RELU = InternalOp("addmm_relu", getattr(torch, "_addmm_activation", _relu_product), arguments=_THREE)
 _ADDMM_GELU = InternalOp("addmm_gelu", _gelu_product, arguments=_THREE)
 
 
-def _packed_product(
-    node: Node, data: Entry, weight: Entry, bias: Entry | None, spec: Spec, rows: int
-) -> Entry:
+def _packed_product(product: _Product) -> Entry:
+    node, weight, bias = product.node, product.weight, product.bias
     packed = make(
         PACK_LINEAR,
         node,
         [weight],
-        {"rows": rows},
+        {"rows": product.rows},
         None if weight.spec is None else [weight.spec],
         f"{node.name}_weight_packed",
     )
-    operands = [data, packed, weight, *([bias] if bias is not None else [])]
-    arguments = (Slot(0), Slot(1), Slot(2), Slot(3) if bias is not None else None, rows)
-    kernel = available()["linear"][0]
-    return make(InternalOp("mkl_linear", kernel, arguments=arguments), node, operands, {}, [spec])
+    operands = [product.data, packed, weight, *([bias] if bias is not None else [])]
+    arguments = (Slot(0), Slot(1), Slot(2), Slot(3) if bias is not None else None, product.rows)
+    op = InternalOp("mkl_linear", available()["linear"][0], arguments=arguments)
+    return product.finish(make(op, node, operands, {}, [product.spec]))
 
 
-def _pack_low(weight: Tensor, *, rows: int) -> Tensor:
-    return available()["low_linear"][1](weight.contiguous(), rows)  # type: ignore[no-any-return]
+def _pack_onednn(weight: Tensor, *, rows: int) -> Tensor:
+    return available()["onednn_linear"][2](weight.contiguous(), rows)  # type: ignore[no-any-return]
 
 
-PACK_LOW = constant_op("pack_low_linear", _pack_low, "rows")
+PACK_ONEDNN = constant_op("pack_linear", _pack_onednn, "rows")
 
 
-def _low_product(node: Node, data: Entry, weight: Entry, bias: Entry | None, spec: Spec) -> Entry:
-    """A product in 16 bits with its activation."""
+def _onednn_product(product: _Product) -> Entry:
+    """A product with its activation, or with a sum."""
+    node, weight, bias = product.node, product.weight, product.bias
+    plain, binary, _ = available()["onednn_linear"]
     packed = make(
-        PACK_LOW,
+        PACK_ONEDNN,
         node,
         [weight],
-        {"rows": spec.shape[0]},
+        {"rows": product.rows},
         None if weight.spec is None else [weight.spec],
         f"{node.name}_weight_packed",
     )
-    name, algorithm = _ONEDNN_UNARY[node.attrs.get("kind")]
-    scalars = list(node.attrs.get("scalars") or ())
-    operands = [data, packed, *([bias] if bias is not None else [])]
-    arguments = (Slot(0), Slot(1), Slot(2) if bias is not None else None, name, scalars, algorithm)
-    op = InternalOp("onednn_linear", available()["low_linear"][0], arguments=arguments)
-    return make(op, node, operands, {}, [spec])
+    operands = [product.data, packed, *([bias] if bias is not None else [])]
+    offset = Slot(2) if bias is not None else None
+    if product.other is None:
+        name, algorithm = _ONEDNN_UNARY[product.kind]
+        arguments: tuple[Any, ...] = (Slot(0), Slot(1), offset, name, list(product.scalars), algorithm)
+        op = InternalOp("onednn_linear", plain, arguments=arguments)
+        return product.finish(make(op, node, operands, {}, [product.spec]), activated=True)
+    other = (
+        product.other if product.out == product.spec.shape else _reshaped(product.other, product.spec.shape)
+    )
+    operands.append(other)
+    arguments = (Slot(0), Slot(len(operands) - 1), Slot(1), offset, "add")
+    op = InternalOp("onednn_linear", binary, arguments=arguments)
+    return product.finish(make(op, node, operands, {}, [product.spec]), added=True)
 
 
 # Element by element ----------------------------------------------------------------------

@@ -8,7 +8,7 @@ step, ``set_data``, ``load_parameters`` or in place, has another version, and th
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ from ..ops.opdef import Spec
 from ..passes import Settings, optimize, protect_outputs
 from .kernels import choose_kernels, contiguous_outputs
 from .program import Program
+from .splitting import split
+from .tuning import Tuner
 
 __all__ = ["Plan", "specialise"]
 
@@ -84,41 +86,6 @@ def _cannot_plan(outputs: Sequence[Entry]) -> bool:
     )
 
 
-def _split(entries: Sequence[Entry], settings: Settings) -> tuple[list[Entry], list[Node], list[Entry]]:
-    """Cut the graph where values that depend on parameters only meet the others.
-
-    Returns the outputs over new variables, those variables, and what each of them stands for.
-    """
-    cut: dict[tuple[int, int], Entry] = {}
-    sources: list[Entry] = []
-
-    def constant(entry: Entry) -> Entry:
-        if entry.node.op is None or not settings.is_constant(entry):
-            return entry
-        key = (id(entry.node), entry.index)
-        if key not in cut:
-            spec = entry.spec
-            variable = Node(None, f"{entry.node.name}_{entry.index}", specs=None if spec is None else [spec])
-            cut[key] = Entry(variable, 0)
-            sources.append(entry)
-        return cut[key]
-
-    mapping: dict[int, Node] = {}
-    for node in topological(entries):
-        if node.op is None or settings.is_constant(Entry(node, 0)):
-            mapping[id(node)] = node
-            continue
-        new = node.__copy__()
-        new.inputs = tuple(_moved(constant(entry), mapping) for entry in node.inputs)
-        mapping[id(node)] = new
-    outputs = [_moved(constant(entry), mapping) for entry in entries]
-    return outputs, [entry.node for entry in cut.values()], sources
-
-
-def _moved(entry: Entry, mapping: dict[int, Node]) -> Entry:
-    return Entry(mapping.get(id(entry.node), entry.node), entry.index)
-
-
 class Plan:
     """A graph compiled for one set of input shapes.
 
@@ -131,6 +98,8 @@ class Plan:
         How many of its inputs, from the first, are inputs of a call; the rest are parameters.
     tensors : sequence of Tensor
         One value for each input; shapes, types and the device are taken from them.
+    tune : bool
+        Measure the kernels that can compute a node, and take the fastest.
 
     Raises
     ------
@@ -138,7 +107,7 @@ class Plan:
         If the graph cannot be planned.
     """
 
-    def __init__(self, general: Program, count: int, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, general: Program, count: int, tensors: Sequence[Tensor], tune: bool = False) -> None:
         variables, outputs, training = general.inputs, general.outputs, general.training
         self.general = general
         if _cannot_plan(outputs):
@@ -146,8 +115,12 @@ class Plan:
         twins, entries = specialise(variables, outputs, tensors, training)
         device = tensors[0].device.type if tensors else "cpu"
         settings = Settings({id(node) for node in twins[count:]}, training, device)
-        entries = contiguous_outputs(choose_kernels(optimize(entries, settings), settings))
-        entries, made, sources = _split(entries, settings)
+        tuner = Tuner() if tune else None
+        entries = choose_kernels(optimize(entries, settings), settings, tuner)
+        if tuner is not None:
+            tuner.save()
+        entries = contiguous_outputs(entries)
+        entries, made, sources = split(entries, settings)
         entries = protect_outputs(entries, settings)
         self.count = count
         used = {id(node) for node in topological(entries)}
@@ -162,8 +135,13 @@ class Plan:
         self._function = self.program.function
         self._prepared: tuple[list[Tensor], list[int], list[Tensor]] | None = None
 
-    def __call__(self, key: int, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Run on tensors in the order of ``variables``; ``key`` is the key of the first random draw."""
+    def __call__(
+        self, key: int, tensors: Sequence[Tensor], function: Callable[..., Any] | None = None
+    ) -> tuple[Tensor, ...]:
+        """Run on tensors in the order of ``variables``; ``key`` is the key of the first random draw.
+
+        ``function`` is one that `Program.watched` made of the second program.
+        """
         parameters = tensors[self.count :]
         prepared = self._prepared
         if (
@@ -176,21 +154,27 @@ class Plan:
                 return self.general(key, tensors)
             prepared = self._prepare(list(parameters))
         try:
-            return self._function(key, *tensors[: self.count], *prepared[2])  # type: ignore[no-any-return]
+            run = function or self._function
+            return run(key, *tensors[: self.count], *prepared[2])  # type: ignore[no-any-return]
         except RuntimeError as error:
             raise self.program._located(error) from error
 
     def _prepare(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[int], list[Tensor]]:
         # Versions are read first: a write that comes in between makes this result outdated, not wrong.
         versions = list(map(_version, parameters))
+        direct, made = self.values_from(parameters)
+        prepared = (parameters, versions, [*direct, *made])
+        self._prepared = prepared
+        return prepared
+
+    def values_from(self, parameters: Sequence[Tensor]) -> tuple[list[Tensor], Sequence[Tensor]]:
+        """What the second program reads besides its inputs: parameters, and what is made of them."""
         given = {self.count + i: tensor for i, tensor in enumerate(parameters)}
         made: Sequence[Tensor] = ()
         if self.first is not None:
             with torch.no_grad():
                 made = self.first(0, [given[i] for i in self._read])
-        prepared = (parameters, versions, [*(given[i] for i in self._direct), *made])
-        self._prepared = prepared
-        return prepared
+        return [given[i] for i in self._direct], made
 
     @property
     def source(self) -> str:

@@ -7,6 +7,7 @@ want to look at every value.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from ..graph.node import Entry, Node, topological
 from ..ops.internal import InternalOp, Slot
 from ..ops.opdef import run
 from ..runtime.gradient import kernel_outputs
+from ..runtime.state import State
 
 __all__ = ["Program", "interpret"]
 
@@ -60,6 +62,7 @@ class Program:
         self._owners: _Memory | None = None
         self.file = f"<regluon program {next(_NUMBER)}>"
         self._lines: dict[int, Node] = {}
+        self._watched: Callable[..., Any] | None = None
         self.source = ""
         self.function = self._generate()
 
@@ -72,7 +75,7 @@ class Program:
         for index, node in enumerate(self.nodes):
             names[id(node)] = f"t{index}"
         self._names = names
-        last = self._last_uses()
+        last = self.last_uses()
         arguments = ", ".join(names[id(node)] for node in self.inputs)
         lines = [f"def program(key{', ' if arguments else ''}{arguments}):"]
         scope: dict[str, Any] = {"_generator": _generator}
@@ -171,8 +174,8 @@ class Program:
             self._owners = _Memory(self.nodes, self.outputs)
         return self._owners.ends_at(node.inputs[place], node)
 
-    def _last_uses(self) -> dict[int, list[str]]:
-        """For each node's place, the names that are free after it."""
+    def last_uses(self) -> dict[int, list[str]]:
+        """For each node's place, the names of `names_of` that are free after it; -1 is the start."""
         kept = {self._name(entry) for entry in self.outputs}
         last: dict[str, int] = {}
         for index, node in enumerate(self.nodes):
@@ -191,6 +194,28 @@ class Program:
                 result.setdefault(index, []).append(name)
         return result
 
+    def names_of(self, node: Node) -> list[str]:
+        """What the generated text calls the outputs of a node."""
+        name = self._names[id(node)]
+        return [name] if node.outputs == 1 else [f"{name}_{i}" for i in range(node.outputs)]
+
+    def watched(self, watch: Callable[[int, tuple[Any, ...]], None]) -> Callable[..., Any]:
+        """The same function, which calls ``watch(place, outputs)`` after each node, before it frees anything.
+
+        ``place`` is that of the node in ``nodes``.
+        """
+        if self._watched is None:
+            places = {id(node): place for place, node in enumerate(self.nodes)}
+            lines = self.source.splitlines()
+            lines[0] = lines[0].replace("(key", "(_watch, key", 1)
+            for number, node in self._lines.items():
+                # On the same line, so that an error is still found by its line.
+                lines[number - 1] += f"; _watch({places[id(node)]}, ({', '.join(self.names_of(node))},))"
+            scope = dict(self.function.__globals__)
+            exec(compile("\n".join(lines), self.file, "exec"), scope)
+            self._watched = scope["program"]
+        return functools.partial(self._watched, watch)
+
     @staticmethod
     def _free(names: list[str]) -> list[str]:
         return [f"    del {', '.join(names)}"] if names else []
@@ -199,8 +224,14 @@ class Program:
 
     def __call__(self, key: int, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Run on tensors in the order of ``inputs``; ``key`` is the key of the first random draw."""
+        if State.profiler is not None:
+            return State.profiler.program(self, key, tensors)  # type: ignore[no-any-return]
+        return self.run(key, tensors)
+
+    def run(self, key: int, tensors: Sequence[Tensor], function: Any = None) -> tuple[Tensor, ...]:
+        """The same without a profiler; ``function`` is a `watched` one that stands for this program's."""
         try:
-            return self.function(key, *tensors)  # type: ignore[no-any-return]
+            return (function or self.function)(key, *tensors)  # type: ignore[no-any-return]
         except RuntimeError as error:
             raise self._located(error) from error
 

@@ -10,6 +10,7 @@ from . import (
     metric,
     model_zoo,
     nn,
+    rnn,
     trainer,
     utils,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "model_zoo",
     "nn",
     "parameter",
+    "rnn",
     "trainer",
     "utils",
 ]

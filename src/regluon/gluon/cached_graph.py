@@ -22,7 +22,7 @@ from ..graph.node import Node
 from ..graph.tensor_names import input_names, output_name
 from ..runtime.gradient import interpret_recorded, zero_link
 from ..runtime.handles import kinds
-from ..runtime.state import state
+from ..runtime.state import State, state
 from ..runtime.steps import note_graph
 from ..runtime.tracer import GraphBreak
 from ..symbol import Symbol
@@ -36,6 +36,8 @@ __all__ = ["CachedGraph", "tracing"]
 
 MOST_GRAPHS = 8
 MOST_PLANS = 8
+# Of so many recordings the reasons are kept, for `explain`.
+MOST_REASONS = 100
 tracing = threading.RLock()
 
 
@@ -288,31 +290,42 @@ class CachedGraph:
         return recorded
 
     def _note_retrace(self, structure: Any, flat: list[Any]) -> None:
+        if not self.graphs:
+            return
+        self.reasons.append(self._reason(structure, flat))
+        del self.reasons[:-MOST_REASONS]
         if self.traces >= MOST_GRAPHS and not self.warned:
             self.warned = True
             warnings.warn(
                 f"{self.block.name} was recorded more than {MOST_GRAPHS} times: its calls differ in sizes "
                 "that Python code depends on, in attributes, or in argument patterns. The last reason: "
-                f"{self._reason(structure, flat)}. Each recording costs time; net.hybridize(False) runs it "
+                f"{self.reasons[-1]}. Each recording costs time; net.hybridize(False) runs it "
                 "op by op",
                 stacklevel=6,
             )
 
     def _reason(self, structure: Any, flat: list[Any]) -> str:
-        """Why the graphs that there are do not serve a call, judged by the latest."""
-        recorded = next(reversed(self.graphs.values()))
+        """Why the graphs that there are do not serve a call, judged by the latest of the same mode."""
+        mode = (state.training, state.recording)
+        latest = list(reversed(self.graphs.values()))
+        recorded = next((each for each in latest if each.mode == mode), latest[0])
         if recorded.mark != fingerprint(self.block):
             return "an attribute, a child or a parameter changed"
         if recorded.pattern[0] != structure:
             return f"the arguments are {structure}, and were {recorded.pattern[0]}"
         if recorded.pattern[1] != pattern_of(flat):
             return "the arrays have other types, devices, numbers of axes, or sizes of 0 or 1"
-        if recorded.pattern[2] != self._scopes() or recorded.mode != (state.training, state.recording):
-            return "train mode, recording or another scope changed"
-        if recorded.reads:
-            text, place = recorded.reads[0]
-            return f"a size or number was read: {text}, at {place}"
-        return "the graph depends on values"
+        if recorded.mode != mode:
+            return f"{_mode_text(mode)}, and was recorded {_mode_text(recorded.mode)}"
+        if recorded.pattern[2] != self._scopes():
+            return "a scope of arrays, mixed precision or constraints changed"
+        broken = recorded.failing(flat)
+        if broken is not None and broken[0] >= 0:
+            text, place = recorded.reads[broken[0]]
+            return f"a size or number was read: {text}, at {place}; now it is {broken[1]}"
+        if broken is not None:
+            return "the sizes of the inputs do not fit the graph"
+        return "static_shape is set, and the shapes are other ones"
 
     def prepare(self, args: tuple[Any, ...]) -> Recorded:
         """Record for these inputs without running the program (``optimize_for``)."""
@@ -396,7 +409,11 @@ class CachedGraph:
                 results = recorded.owned(results, tensors)
             else:
                 chosen = call.program(self, tensors)
-                results = chosen(key, tensors)
+                profiler = State.profiler
+                if profiler is None or chosen is program:
+                    results = chosen(key, tensors)
+                else:
+                    results = profiler.plan(chosen, key, tensors)
                 if chosen is program:
                     results = recorded.owned(results, tensors)
                 hooked = self.block._forward_hooks or self.block._forward_pre_hooks
@@ -441,7 +458,7 @@ class CachedGraph:
         if self.plans >= MOST_PLANS or any(place >= count for place, _ in recorded.written):
             return recorded.program
         try:
-            plan = Plan(recorded.program, count, tensors)
+            plan = Plan(recorded.program, count, tensors, bool(self.block._flags.get("static_shape")))
         except MXNetError:
             # Its operators depend on values, or the inputs do not fit: the general program says which.
             return recorded.program
@@ -497,6 +514,11 @@ class CachedGraph:
 
 
 _CPU = cpu()
+
+
+def _mode_text(mode: tuple[bool, bool]) -> str:
+    """Train mode and recording in words."""
+    return f"{'in' if mode[0] else 'outside'} train mode, {'' if mode[1] else 'not '}under record()"
 
 
 def _write_back(array: Any, tensor: torch.Tensor) -> None:

@@ -100,6 +100,7 @@ def load_dict(
 ) -> None:
     """Take parameters from named arrays; see `load_parameters`."""
     values = {bare(name): array for name, array in loaded.items()}
+    _adapt(block, "", values)
     parameters = block._collect_with_prefix()
     chosen = match(block, parameters, values)
     if not allow_missing:
@@ -121,6 +122,14 @@ def load_dict(
         )
     pairs = [(parameters[name], values[key]) for name, key in chosen.items()]
     load_all(pairs, ctx, cast_dtype, dtype_source)
+
+
+def _adapt(block: Any, path: str, values: dict[str, Any]) -> None:
+    """Let blocks whose parameters have been saved in several forms bring the arrays into their own."""
+    if hasattr(block, "_adapt_saved"):
+        block._adapt_saved(path, values)
+    for name, child in block._children.items():
+        _adapt(child, f"{path}.{name}" if path else name, values)
 
 
 def _names_of_all(block: Any, parameters: dict[str, Any]) -> set[str]:

@@ -12,6 +12,7 @@ from .. import ndarray as nd_module
 from .. import symbol as symbol_module
 from ..array import NDArray
 from ..base import dtypes
+from ..base.memory import keep_freed_memory
 from ..runtime.handles import kinds
 from ..runtime.state import state
 from ..symbol import Symbol
@@ -120,10 +121,14 @@ class HybridBlock(Block):
         partition_if_dynamic : bool
             Run operators whose output shape depends on data between compiled parts; a string here names a
             backend, as in 1.9.1.
-        static_alloc, static_shape : bool
-            Hints that memory and shapes may be planned once; results are the same.
+        static_alloc : bool
+            Keep freed memory with this process, for the next call, instead of giving it back to the system.
+            Faster for large networks; the setting lasts as long as the process (Linux with glibc only).
+        static_shape : bool
+            Compile a plan for the exact shapes at their first call instead of their second, measuring which
+            kernels are fastest for them. The choices are remembered on disk (see `regluon.exec.tuning`).
         inline_limit, forward_bulk_size, backward_bulk_size : int
-            Bounds on segment sizes.
+            Accepted for compatibility: bounds on segment sizes of the original's engine.
         backend : str, optional
             A registered backend that rewrites the graph.
         backend_opts : dict, optional
@@ -146,6 +151,8 @@ class HybridBlock(Block):
             backend, partition_if_dynamic = partition_if_dynamic, True
         if on_value_read not in ("error", "break"):
             raise ValueError(f"on_value_read is 'error' or 'break'; received {on_value_read!r}")
+        if active and static_alloc:
+            keep_freed_memory()
         if backend is not None:
             from ..exec import backends
 

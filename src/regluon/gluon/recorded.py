@@ -55,8 +55,15 @@ class Recorded:
 
     def holds(self, arrays: Sequence[Any]) -> bool:
         """Whether the guards hold for these inputs."""
+        return self.failing(arrays) is None
+
+    def failing(self, arrays: Sequence[Any]) -> tuple[int, Any] | None:
+        """The first guard that does not hold for these inputs: its place, and what is there instead.
+
+        The place is -1 where the inputs do not fit the graph.
+        """
         if not self.guards:
-            return True
+            return None
         given: dict[int, Any] = {}
         values: dict[int, Any] = {}
         for node, array in zip(self.inputs, arrays, strict=True):
@@ -67,17 +74,17 @@ class Recorded:
                 given[id(node)] = (node.specs[0].shape, node.specs[0].dtype)
         try:
             found = GraphShapes(guarded(self.guards), given, self.mode[0]).run()
-            for dim, value in self.guards:
+            for place, (dim, value) in enumerate(self.guards):
                 held = evaluate(
                     dim,
                     lambda entry: _shape_in(found, entry),
                     lambda entry: values[id(entry.node)]._t.item(),
                 )
                 if held != value:
-                    return False
+                    return place, held
         except (MXNetError, ValueError, TypeError, IndexError, ArithmeticError):
-            return False
-        return True
+            return -1, None
+        return None
 
     def owned(self, results: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """A program's results with memory of their own: a caller may write to them."""

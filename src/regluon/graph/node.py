@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..ops.opdef import OpDef, Spec
-from .dims import dims_in, relocated, sources_of
+from .dims import Dim, dims_in, relocated, sources_of
 
 __all__ = ["CONSTRAINT", "Entry", "Node", "arguments_of", "rebuild", "topological"]
 
@@ -38,6 +38,7 @@ class Node:
     __slots__ = (
         "_full",
         "attrs",
+        "covers",
         "draw",
         "inputs",
         "is_aux",
@@ -71,7 +72,14 @@ class Node:
         self.is_aux = False
         # The number of this node's random draw within its graph.
         self.draw = 0
+        # The names of the recorded nodes that a pass put this one in the place of; empty: only its own.
+        self.covers: tuple[str, ...] = ()
         self._full: dict[str, Any] | None = None
+
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """The names of the recorded operators that this node computes, or helps to compute."""
+        return self.covers or ((self.name,) if self.op is not None else ())
 
     @property
     def full_attrs(self) -> dict[str, Any]:
@@ -107,15 +115,27 @@ class Node:
             self.op, self.name, self.inputs, dict(self.attrs), dict(self.user), self.specs, self.value
         )
         twin.location, twin.is_aux, twin.draw = self.location, self.is_aux, self.draw
+        twin.covers = self.covers
         return twin
 
 
 def _dependencies(node: Node, sizes: bool) -> Sequence[Entry]:
     """The entries that a node reads: its inputs, and values whose sizes its attributes use."""
-    if not sizes or node.op is None:
+    if not sizes or node.op is None or not _may_hold_sizes(node.attrs):
         return node.inputs
     dims = [dim for value in node.attrs.values() for dim in dims_in(value)]
     return (*node.inputs, *sources_of(dims)) if dims else node.inputs
+
+
+def _may_hold_sizes(attrs: dict[str, Any]) -> bool:
+    """Whether an attribute is a Dim or a container: most nodes have neither and read no sizes."""
+    for value in attrs.values():
+        if value.__class__ in _HOLDERS:
+            return True
+    return False
+
+
+_HOLDERS = frozenset({Dim, tuple, list})
 
 
 def topological(entries: Iterable[Entry], sizes: bool = True) -> list[Node]:
@@ -129,19 +149,18 @@ def topological(entries: Iterable[Entry], sizes: bool = True) -> list[Node]:
         if id(head.node) in seen:
             continue
         seen.add(id(head.node))
-        stack: list[tuple[Node, int]] = [(head.node, 0)]
+        stack: list[tuple[Node, Iterator[Entry]]] = [(head.node, iter(_dependencies(head.node, sizes)))]
         while stack:
-            node, position = stack.pop()
-            inputs = _dependencies(node, sizes)
-            while position < len(inputs) and id(inputs[position].node) in seen:
-                position += 1
-            if position == len(inputs):
+            node, rest = stack[-1]
+            for entry in rest:
+                child = entry.node
+                if id(child) not in seen:
+                    seen.add(id(child))
+                    stack.append((child, iter(_dependencies(child, sizes))))
+                    break
+            else:
+                stack.pop()
                 order.append(node)
-                continue
-            stack.append((node, position + 1))
-            child = inputs[position].node
-            seen.add(id(child))
-            stack.append((child, 0))
     return order
 
 
@@ -166,6 +185,48 @@ def arguments_of(order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     )
 
 
+# A replacement joins a handful of nodes; a search that finds more has left its neighbourhood.
+_MOST_JOINED = 32
+
+
+def _inherit(node: Node, inputs: Sequence[Entry], outputs: Sequence[Entry], known: set[int]) -> None:
+    """Tell new nodes which recorded ones they stand for: ``node``, and what was joined with it.
+
+    Joined are the nodes between ``inputs`` and those nodes of the new graph that the replacement reads.
+    """
+    made: list[Node] = []
+    read: set[int] = set()
+    stack = [entry.node for entry in outputs]
+    while stack:
+        current = stack.pop()
+        if id(current) in known:
+            read.add(id(current))
+        elif current.op is not None:
+            known.add(id(current))
+            made.append(current)
+            stack.extend(entry.node for entry in current.inputs)
+    names = dict.fromkeys(name for entry in inputs for name in _joined(entry.node, read))
+    names.update(dict.fromkeys(node.recorded))
+    for each in made:
+        each.covers = tuple(names)
+
+
+def _joined(start: Node, read: set[int]) -> list[str]:
+    """The recorded names of the nodes on the way from ``start`` up to the nodes ``read``."""
+    found: list[Node] = []
+    stack, seen = [start], set(read)
+    while stack:
+        current = stack.pop()
+        if id(current) in seen or current.op is None:
+            continue
+        seen.add(id(current))
+        found.append(current)
+        if len(found) > _MOST_JOINED:
+            return []
+        stack.extend(entry.node for entry in current.inputs)
+    return [name for each in reversed(found) for name in each.recorded]
+
+
 def rebuild(
     entries: Sequence[Entry],
     replace: Callable[[Node, tuple[Entry, ...]], Sequence[Entry] | None] | None = None,
@@ -179,6 +240,7 @@ def rebuild(
     nothing is changed in place. ``placed(node, outputs)`` is told of every node's new outputs.
     """
     mapping: dict[int, Sequence[Entry]] = {}
+    known: set[int] = set()
 
     def place(entry: Entry) -> Entry:
         return mapping[id(entry.node)][entry.index]
@@ -186,9 +248,13 @@ def rebuild(
     for node in topological(entries):
         inputs = tuple(place(entry) for entry in node.inputs)
         outputs = None if replace is None else replace(node, inputs)
-        if outputs is None:
+        if outputs is not None:
+            _inherit(node, inputs, outputs, known)
+        else:
             new = node
-            moved = {key: relocated(value, place) for key, value in node.attrs.items()}
+            moved = node.attrs
+            if _may_hold_sizes(moved):
+                moved = {key: relocated(value, place) for key, value in node.attrs.items()}
             if (
                 fresh
                 or any(
@@ -198,9 +264,10 @@ def rebuild(
                 or any(moved[key] is not value for key, value in node.attrs.items())
             ):
                 new = node.__copy__()
-                new.inputs, new.attrs = inputs, moved
+                new.inputs, new.attrs = inputs, dict(moved)
             outputs = [Entry(new, index) for index in range(new.outputs)]
         mapping[id(node)] = outputs
+        known.update(id(entry.node) for entry in outputs)
         if placed is not None:
             placed(node, outputs)
     return [place(entry) for entry in entries]

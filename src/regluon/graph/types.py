@@ -18,7 +18,7 @@ from ..ops.opdef import OpDef, Spec
 from .infer import attributes_key
 from .node import Node
 
-__all__ = ["infer_types"]
+__all__ = ["infer_types", "output_types"]
 
 Found = dict[tuple[int, int], torch.dtype]
 # Shapes of the first input to try, those of the others follow by the operator's own rule.
@@ -98,15 +98,21 @@ def _forward(node: Node, found: Found) -> bool:
         places = _together(node)
         if not places or not all(keys[place] in found for place in places):
             return False
-    types = tuple(found.get(key, torch.float32) for key in keys)
-    outputs = _outputs(node.op, attrs, types) if attrs is not None else None
+    for index, dtype in enumerate(output_types(node, [found.get(key, torch.float32) for key in keys])):
+        found[id(node), index] = dtype
+    return True
+
+
+def output_types(node: Node, types: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:
+    """The types of all outputs of an operator for inputs of these types."""
+    assert node.op is not None
+    attrs = attributes_key(node)
+    outputs = _outputs(node.op, attrs, tuple(types)) if attrs is not None else None
     if outputs is None:
         dtype = node.full_attrs.get("dtype")
         outputs = (dtype if isinstance(dtype, torch.dtype) else types[0] if types else torch.float32,)
         outputs *= node.outputs
-    for index, dtype in enumerate(outputs):
-        found[id(node), index] = dtype
-    return True
+    return outputs
 
 
 def _keeps_type(node: Node) -> bool:

@@ -538,14 +538,14 @@ class Module(BaseModule):
         Parameters
         ----------
         data_batch : DataBatch
-            Inputs, and labels if they are known.
+            Inputs, and labels if they are known. Any object with ``data`` will do.
         is_train : bool, optional
             Train mode; by default what `bind` was told.
         """
         self._require("forward", params=True)
         if isinstance(data_batch, list):
             raise TypeError(f"{type(self).__name__}.forward expected one DataBatch, got a list")
-        data, label = as_list(data_batch.data), as_list(data_batch.label)
+        data, label = as_list(data_batch.data), as_list(getattr(data_batch, "label", None))
         self._follow_shapes(data_batch, data, label)
         is_train = self.for_training if is_train is None else bool(is_train)
         self._exec_group.forward(data, label, is_train)

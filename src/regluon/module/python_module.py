@@ -169,8 +169,9 @@ class PythonLossModule(PythonModule):
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
         """Keep scores and, in train mode, labels."""
         self._scores = data_batch.data[0]
-        if (self.for_training if is_train is None else is_train) and data_batch.label:
-            self._labels = data_batch.label[0]
+        label = getattr(data_batch, "label", None)
+        if (self.for_training if is_train is None else is_train) and label:
+            self._labels = label[0]
 
     def get_outputs(self, merge_multi_context: bool = True) -> Any:
         """The scores."""

@@ -203,7 +203,8 @@ class SequentialModule(BaseModule):
         for place, module in enumerate(self._modules):
             if place > 0:
                 outputs = self._modules[place - 1].get_outputs()
-                batch = DataBatch(outputs, data_batch.label, data_batch.pad, data_batch.index)
+                others = (getattr(data_batch, name, None) for name in ("label", "pad", "index"))
+                batch = DataBatch(outputs, *others)
             module.forward(batch, is_train=is_train)
 
     def backward(self, out_grads: Any = None) -> None:

@@ -11,11 +11,20 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ..graph.node import Entry
+from ..graph.node import Entry, topological
 from .attention import join_attention
-from .cleanup import merge_repeats, protect_outputs, remove_identities, simplify_shapes
+from .cleanup import (
+    CASTS,
+    IDENTITIES,
+    RESHAPES,
+    TRANSPOSES,
+    merge_repeats,
+    protect_outputs,
+    remove_identities,
+    simplify_shapes,
+)
 from .fuse import fuse_activations, fuse_padding
-from .layers import fold_batch_norm, use_common_forms
+from .layers import BATCH_NORMS, fold_batch_norm, use_common_forms
 from .lint import lint
 from .rewrite import Settings
 
@@ -34,6 +43,15 @@ PASSES: tuple[Pass, ...] = (
     fold_batch_norm,
     fuse_activations,
 )
+
+# Passes that have nothing to do in a graph without any of these operators.
+_NEEDS: dict[Pass, frozenset[str]] = {
+    remove_identities: IDENTITIES | CASTS | {"Dropout"},
+    simplify_shapes: RESHAPES | TRANSPOSES | {"Convolution", "Deconvolution"},
+    join_attention: frozenset({"softmax", "_npx_softmax"}),
+    fuse_padding: frozenset({"Pad"}),
+    fold_batch_norm: BATCH_NORMS,
+}
 
 _skipped: set[str] = {name for name in os.environ.get("REGLUON_SKIP_PASSES", "").split(",") if name}
 
@@ -69,13 +87,24 @@ def skip(*chosen: str) -> Iterator[None]:
         _skipped.update(before)
 
 
-def optimize(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
-    """Run all passes that are not switched off."""
+def optimize(
+    entries: Sequence[Entry],
+    settings: Settings,
+    watch: Callable[[str, Sequence[Entry], Sequence[Entry]], None] | None = None,
+) -> list[Entry]:
+    """Run all passes that are not switched off.
+
+    ``watch(name, before, after)`` is told of each pass that ran.
+    """
     lint(entries, "recording")
     off = skipped()
     current = list(entries)
+    there = {node.op.name for node in topological(entries) if node.op is not None}
     for each in PASSES:
-        if each.__name__ not in off:
-            current = each(current, settings)
+        needed = _NEEDS.get(each)
+        if each.__name__ not in off and (needed is None or not needed.isdisjoint(there)):
+            before, current = current, each(current, settings)
             lint(current, each.__name__)
+            if watch is not None:
+                watch(each.__name__, before, current)
     return current

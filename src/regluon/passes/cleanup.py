@@ -15,12 +15,12 @@ from .rewrite import Reads, Settings, has_dims, make, rewrite, shape_of
 __all__ = ["merge_repeats", "protect_outputs", "remove_identities", "simplify_shapes"]
 
 # At prediction these give their first input on, value for value.
-_IDENTITIES = frozenset({"_copy", "_npi_copy", "BlockGrad", "_np_copy", "MakeLoss", "make_loss"})
-_CASTS = frozenset({"Cast", "amp_cast", "_npi_cast", "_npx_cast"})
-_RESHAPES = frozenset(
+IDENTITIES = frozenset({"_copy", "_npi_copy", "BlockGrad", "_np_copy", "MakeLoss", "make_loss"})
+CASTS = frozenset({"Cast", "amp_cast", "_npi_cast", "_npx_cast"})
+RESHAPES = frozenset(
     {"Reshape", "_npx_reshape", "_np_reshape", "Flatten", "expand_dims", "squeeze", "_npi_squeeze"}
 )
-_TRANSPOSES = frozenset({"transpose", "_npi_transpose", "SwapAxis"})
+TRANSPOSES = frozenset({"transpose", "_npi_transpose", "SwapAxis"})
 
 
 def remove_identities(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
@@ -28,11 +28,11 @@ def remove_identities(entries: Sequence[Entry], settings: Settings) -> list[Entr
 
     def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         name = node.op.name if node.op else ""
-        if name in _IDENTITIES:
+        if name in IDENTITIES:
             return [inputs[0]]
         if name == "Dropout" and not settings.training and node.full_attrs["mode"] != "always":
             return [inputs[0]] if node.outputs == 1 else None
-        if name in _CASTS:
+        if name in CASTS:
             spec = inputs[0].spec
             if spec is not None and node.specs is not None and node.specs[0].dtype is spec.dtype:
                 return [inputs[0]]
@@ -96,9 +96,9 @@ def simplify_shapes(entries: Sequence[Entry], settings: Settings) -> list[Entry]
 
     def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         name = node.op.name if node.op else ""
-        if name in _RESHAPES and node.full_attrs.get("order", "C") == "C":
+        if name in RESHAPES and node.full_attrs.get("order", "C") == "C":
             return _reshape(node, inputs[0])
-        if name in _TRANSPOSES:
+        if name in TRANSPOSES:
             return _transpose(node, inputs[0])
         return None
 
@@ -113,7 +113,7 @@ def _reshape(node: Node, source: Entry) -> Any:
     if before == after:
         return [source]
     inner = source.node
-    if inner.op is not None and inner.op.name in _RESHAPES and 0 not in after:
+    if inner.op is not None and inner.op.name in RESHAPES and 0 not in after:
         first = shape_of(inner.inputs[0])
         if first == after:
             return [inner.inputs[0]]
@@ -130,7 +130,7 @@ def _transpose(node: Node, source: Entry) -> Any:
     if axes is None:
         return None
     inner = source.node
-    if inner.op is not None and inner.op.name in _TRANSPOSES:
+    if inner.op is not None and inner.op.name in TRANSPOSES:
         first = _axes_of(inner, len(before))
         if first is not None:
             axes = tuple(first[axis] for axis in axes)
@@ -158,7 +158,7 @@ def protect_outputs(entries: Sequence[Entry], settings: Settings) -> list[Entry]
 
 
 _VIEWS = (
-    _RESHAPES | _TRANSPOSES | frozenset({"slice_axis", "slice", "SliceChannel", "_npi_split", "broadcast_to"})
+    RESHAPES | TRANSPOSES | frozenset({"slice_axis", "slice", "SliceChannel", "_npi_split", "broadcast_to"})
 )
 
 
@@ -168,7 +168,7 @@ def _shares(entry: Entry) -> bool:
         if isinstance(node.op, InternalOp):
             if node.op.fresh:
                 return False
-        elif node.op.name not in _VIEWS and node.op.name != "Dropout" and node.op.name not in _CASTS:
+        elif node.op.name not in _VIEWS and node.op.name != "Dropout" and node.op.name not in CASTS:
             return False
         node = node.inputs[0].node
     return True

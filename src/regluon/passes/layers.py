@@ -26,7 +26,7 @@ _PLAIN = {
     "tanh": "tanh",
     "_npi_tanh": "tanh",
 }
-_BATCH_NORMS = frozenset({"BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm"})
+BATCH_NORMS = frozenset({"BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm"})
 
 
 def use_common_forms(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
@@ -40,7 +40,7 @@ def use_common_forms(entries: Sequence[Entry], settings: Settings) -> list[Entry
             return _convolution(node, inputs, name == "Deconvolution")
         if name == "FullyConnected":
             return _dense(node, inputs)
-        if name in _BATCH_NORMS:
+        if name in BATCH_NORMS:
             return _batch_norm(node, inputs, settings)
         activation = activation_of(node)
         if activation is not None and is_float(inputs[0]):

@@ -12,9 +12,10 @@ from ..base import dtypes, rng
 from ..base.errors import MXNetError
 from ..ops.failure import translated
 from ..ops.opdef import OpDef, run
+from .casting import cast_arrays
 from .gradient import owned, run_recorded
 from .handles import kinds
-from .state import state
+from .state import State, state
 from .steps import note
 
 __all__ = ["invoke", "result_class"]
@@ -111,7 +112,7 @@ def invoke(
     full = definition.parse(attrs)
     _check_count(definition, arrays, full)
     if state.amp is not None:
-        arrays = state.amp(definition, arrays)
+        arrays = cast_arrays(definition, arrays, full, _run)
     outputs = _run(definition, arrays, full, cls)
     if out is not None:
         return _write_out(definition, outputs, out)
@@ -152,6 +153,8 @@ def _context(arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
 
 def _run(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any], cls: Any) -> list[Any]:
     context = _context(arrays, attrs)
+    profiler = State.profiler
+    begin = 0 if profiler is None else profiler.now()
     key = rng.draw() if definition.uses_rng else None
     results: Any
     if state.recording:
@@ -177,6 +180,8 @@ def _run(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any], cls: A
         made.append(array)
     if state.recording:
         note(definition, attrs, arrays, made)
+    if profiler is not None:
+        profiler.operator(definition.name, begin, arrays, made)
     return made
 
 

@@ -22,6 +22,7 @@ from ..graph.node import CONSTRAINT, Entry, Node
 from ..ops.infer import infer_specs
 from ..ops.opdef import OpDef, Spec
 from ..ops.registry import get
+from ..passes.amp import Types, cast_goals, cast_name
 from .handles import TraceHandle, kinds, user_location
 from .state import state
 
@@ -119,6 +120,8 @@ class Tracer:
         self._shape_cache: dict[tuple[int, int], Any] = {}
         self._lifted: dict[int, tuple[Any, TraceHandle]] = {}
         self.symbol_style = False
+        self._types = Types()
+        self._casts: dict[tuple[int, int, torch.dtype], Entry] = {}
 
     @contextmanager
     def active(self) -> Iterator[Tracer]:
@@ -215,8 +218,12 @@ class Tracer:
         entries = [self.entry_of(array) for array in arrays]
         while entries and entries[-1] is None:
             entries.pop()
+        if definition.active is not None:
+            entries = definition.in_use(entries, {**definition.defaults, **attrs})
         if any(entry is None for entry in entries):
             raise MXNetError(f"operator {definition.name}: an input in the middle is missing")
+        if state.amp is not None:
+            entries = self._in_precision(definition, entries, attrs, user)  # type: ignore[arg-type, assignment]
         if self.symbol_style and cls is kinds.nd:
             cls = kinds.symbol
         if definition.uses_training and state.training != self.training:
@@ -237,6 +244,39 @@ class Tracer:
         if cls is kinds.symbol or cls is kinds.np_symbol:
             return cls._group(results)
         return results
+
+    def _in_precision(
+        self,
+        definition: OpDef,
+        entries: Sequence[Entry],
+        attrs: dict[str, Any],
+        user: dict[str, str] | None,
+    ) -> Sequence[Entry]:
+        """The inputs of an operator in the types that the mixed precision of this thread wants."""
+        policy = state.amp
+        full = {**definition.defaults, **attrs}
+        wanted = policy.wanted(definition, full, state.constraints | int((user or {}).get(CONSTRAINT, "0")))
+        if wanted is None:
+            return entries
+        if any(entry.spec is None for entry in entries):
+            # A parameter learns its shape from the operator, which will not see it behind the cast.
+            self._fill(Node(definition, "", entries, attrs))
+        goals = cast_goals(definition, wanted, [self._types.of(entry) for entry in entries], policy.target)
+        if goals is None:
+            return entries
+        return [
+            entry if goal is None else self._cast(entry, goal)
+            for entry, goal in zip(entries, goals, strict=True)
+        ]
+
+    def _cast(self, entry: Entry, goal: torch.dtype) -> Entry:
+        """A value in another type; it is cast once, however often it is used."""
+        key = (id(entry.node), entry.index, goal)
+        found = self._casts.get(key)
+        if found is None:
+            node = self.record(get("amp_cast"), [entry], {"dtype": goal}, cast_name(entry, goal))
+            found = self._casts[key] = Entry(node, 0)
+        return found
 
     def record(
         self,

@@ -170,6 +170,7 @@ def _merge(context: Tensor, batch: int) -> Tensor:
 
 @operator(
     "_contrib_interleaved_matmul_selfatt_qk",
+    amp="widest",
     aliases=("_npx_interleaved_matmul_selfatt_qk",),
     npx="interleaved_matmul_selfatt_qk",
 )
@@ -181,6 +182,7 @@ def interleaved_matmul_selfatt_qk(queries_keys_values: Tensor, *, heads: int) ->
 
 @operator(
     "_contrib_interleaved_matmul_selfatt_valatt",
+    amp="widest",
     aliases=("_npx_interleaved_matmul_selfatt_valatt",),
     npx="interleaved_matmul_selfatt_valatt",
 )
@@ -194,6 +196,7 @@ def interleaved_matmul_selfatt_valatt(
 
 @operator(
     "_contrib_interleaved_matmul_encdec_qk",
+    amp="widest",
     aliases=("_npx_interleaved_matmul_encdec_qk",),
     npx="interleaved_matmul_encdec_qk",
 )
@@ -206,6 +209,7 @@ def interleaved_matmul_encdec_qk(queries: Tensor, keys_values: Tensor, *, heads:
 
 @operator(
     "_contrib_interleaved_matmul_encdec_valatt",
+    amp="widest",
     aliases=("_npx_interleaved_matmul_encdec_valatt",),
     npx="interleaved_matmul_encdec_valatt",
 )

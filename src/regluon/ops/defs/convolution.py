@@ -444,6 +444,7 @@ def _fill_modulated(shapes: list[Any], attrs: dict[str, Any]) -> list[Any]:
 
 @operator(
     "_contrib_DeformableConvolution",
+    amp="float32",
     aliases=("_npx_deformable_convolution",),
     npx="deformable_convolution",
     active=lambda attrs: 3 if attrs["no_bias"] else 4,

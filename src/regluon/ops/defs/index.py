@@ -327,7 +327,7 @@ def _where_infer(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     return [Spec(specs[1].shape, torch.promote_types(specs[1].dtype, specs[2].dtype))]
 
 
-@operator("where", aliases=("_sparse_where",), fill=_where_fill, infer=_where_infer)
+@operator("where", amp="widest", aliases=("_sparse_where",), fill=_where_fill, infer=_where_infer)
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Take from ``x`` where ``condition`` is not 0, else from ``y``; a vector condition chooses whole
     rows."""

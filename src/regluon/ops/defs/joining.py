@@ -70,6 +70,7 @@ def join(arrays: Sequence[Tensor], dim: int | None, name: str) -> Tensor:
 
 @operator(
     "Concat",
+    amp="widest",
     aliases=("_npi_concatenate", "_sparse_concat", "concat"),
     num_args_key="num_args",
     renamed={"axis": "dim"},
@@ -105,6 +106,7 @@ def stacked(specs: Sequence[Spec], axis: int, name: str) -> list[Spec]:
 
 @operator(
     "stack",
+    amp="widest",
     aliases=("_npi_stack",),
     num_args_key="num_args",
     fill=same_shape_fill,

@@ -118,26 +118,26 @@ def gemm(
     return product + beta * C  # type: ignore[no-any-return]
 
 
-@operator("_linalg_syrk", aliases=("linalg_syrk",))
+@operator("_linalg_syrk", amp="float32", aliases=("linalg_syrk",))
 def syrk(A: Tensor, *, transpose: bool = False, alpha: float = 1.0) -> Tensor:
     """``alpha * A A^T`` (or ``A^T A``)."""
     return alpha * (torch.matmul(A.mT, A) if transpose else torch.matmul(A, A.mT))
 
 
-@operator("_linalg_potrf", aliases=("linalg_potrf",))
+@operator("_linalg_potrf", amp="float32", aliases=("linalg_potrf",))
 def potrf(A: Tensor) -> Tensor:
     """The lower Cholesky factor."""
     return torch.linalg.cholesky(A)  # type: ignore[no-any-return]
 
 
-@operator("_linalg_potri", aliases=("linalg_potri",))
+@operator("_linalg_potri", amp="float32", aliases=("linalg_potri",))
 def potri(A: Tensor) -> Tensor:
     """The inverse of ``A A^T`` from its Cholesky factor A."""
     inverse = torch.linalg.inv(torch.tril(A))
     return torch.matmul(inverse.mT, inverse)
 
 
-@operator("_linalg_trsm", aliases=("linalg_trsm",))
+@operator("_linalg_trsm", amp="float32", aliases=("linalg_trsm",))
 def trsm(
     A: Tensor,
     B: Tensor,
@@ -155,7 +155,7 @@ def trsm(
     return torch.linalg.solve_triangular(factor, alpha * B, upper=upper, left=not rightside)  # type: ignore[no-any-return]
 
 
-@operator("_linalg_trmm", aliases=("linalg_trmm",))
+@operator("_linalg_trmm", amp="float32", aliases=("linalg_trmm",))
 def trmm(
     A: Tensor,
     B: Tensor,
@@ -171,7 +171,7 @@ def trmm(
     return alpha * (torch.matmul(B, factor) if rightside else torch.matmul(factor, B))
 
 
-@operator("_linalg_sumlogdiag", aliases=("linalg_sumlogdiag",))
+@operator("_linalg_sumlogdiag", amp="float32", aliases=("linalg_sumlogdiag",))
 def sumlogdiag(A: Tensor) -> Tensor:
     """Sum of the logarithms of the diagonal."""
     result = torch.diagonal(A, dim1=-2, dim2=-1).log().sum(-1)
@@ -190,7 +190,7 @@ def makediag(A: Tensor, *, offset: int = 0) -> Tensor:
     return torch.diag_embed(A, offset)
 
 
-@operator("_linalg_inverse", aliases=("linalg_inverse", "_npi_inv"), np="linalg.inv")
+@operator("_linalg_inverse", amp="float32", aliases=("linalg_inverse", "_npi_inv"), np="linalg.inv")
 def inverse(A: Tensor) -> Tensor:
     """The inverses of the matrices."""
     return torch.linalg.inv(A)  # type: ignore[no-any-return]
@@ -200,7 +200,7 @@ def _at_least_one_axis(value: Tensor) -> Tensor:
     return value.reshape(1) if value.dim() == 0 else value
 
 
-@operator("_linalg_det", aliases=("linalg_det",))
+@operator("_linalg_det", amp="float32", aliases=("linalg_det",))
 def det(A: Tensor) -> Tensor:
     """The determinants of the matrices; of one matrix an array of shape (1,)."""
     return _at_least_one_axis(torch.linalg.det(A))
@@ -212,7 +212,7 @@ def np_det(A: Tensor) -> Tensor:
     return torch.linalg.det(A)  # type: ignore[no-any-return]
 
 
-@operator("_linalg_slogdet", aliases=("linalg_slogdet",), outputs=2)
+@operator("_linalg_slogdet", amp="float32", aliases=("linalg_slogdet",), outputs=2)
 def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
     """Sign and logarithm of the absolute determinants; of one matrix arrays of shape (1,)."""
     sign, logarithm = torch.linalg.slogdet(A)
@@ -226,7 +226,7 @@ def np_slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
     return sign, logarithm
 
 
-@operator("_linalg_gelqf", aliases=("linalg_gelqf",), outputs=2)
+@operator("_linalg_gelqf", amp="float32", aliases=("linalg_gelqf",), outputs=2)
 def gelqf(A: Tensor) -> tuple[Tensor, Tensor]:
     """Q and L of ``A = L Q``: orthonormal rows of Q and a lower triangular L, signs as LAPACK gives them."""
     q, r = torch.linalg.qr(A.mT)
@@ -239,7 +239,7 @@ def column_signs(vectors: Tensor) -> Tensor:
     return torch.where(largest < 0, -1.0, 1.0).to(vectors.dtype)
 
 
-@operator("_linalg_syevd", aliases=("linalg_syevd",), outputs=2)
+@operator("_linalg_syevd", amp="float32", aliases=("linalg_syevd",), outputs=2)
 def syevd(A: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvectors (rows, their largest entry positive) and eigenvalues of symmetric matrices."""
     values, vectors = torch.linalg.eigh(A)

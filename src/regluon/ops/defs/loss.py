@@ -255,7 +255,7 @@ def _fill_batch_label(shapes: list[Any], attrs: dict[str, Any]) -> list[Any]:
     return shapes if data is None else [data, complete(shapes[1], (data[0],))]
 
 
-@operator("SVMOutput", fill=_fill_batch_label, infer=_infer_first)
+@operator("SVMOutput", amp="float32", fill=_fill_batch_label, infer=_infer_first)
 def svm_output(
     data: Tensor,
     label: Tensor,
@@ -285,7 +285,7 @@ def svm_output(
     return _with_gradient(data, label, data.clone(), rule)
 
 
-@operator("MakeLoss", infer=_infer_first)
+@operator("MakeLoss", amp="float32", infer=_infer_first)
 def make_loss(
     data: Tensor,
     *,

@@ -211,7 +211,7 @@ def bilinear_resize(
     return functional.interpolate(data, (rows, columns), mode="bilinear", align_corners=align_corners)
 
 
-@operator("Correlation")
+@operator("Correlation", amp="widest")
 def correlation(
     data1: Tensor,
     data2: Tensor,
@@ -276,7 +276,12 @@ def _window_rows(rows: Tensor, places: Tensor) -> Tensor:
     return rows[:, places, heads]
 
 
-@operator("_contrib_sldwin_atten_score", aliases=("_npx_sldwin_atten_score",), npx="sldwin_atten_score")
+@operator(
+    "_contrib_sldwin_atten_score",
+    amp="float32",
+    aliases=("_npx_sldwin_atten_score",),
+    npx="sldwin_atten_score",
+)
 def sliding_window_score(query: Tensor, key: Tensor, dilation: Tensor, *, w: int, symmetric: bool) -> Tensor:
     """Scores of each query with the keys of its window (Beltagy et al., "Longformer", 2020).
 
@@ -289,7 +294,12 @@ def sliding_window_score(query: Tensor, key: Tensor, dilation: Tensor, *, w: int
     return torch.where(inside, scores, 0.0)
 
 
-@operator("_contrib_sldwin_atten_context", aliases=("_npx_sldwin_atten_context",), npx="sldwin_atten_context")
+@operator(
+    "_contrib_sldwin_atten_context",
+    amp="float32",
+    aliases=("_npx_sldwin_atten_context",),
+    npx="sldwin_atten_context",
+)
 def sliding_window_context(
     score: Tensor, value: Tensor, dilation: Tensor, *, w: int, symmetric: bool
 ) -> Tensor:
@@ -302,6 +312,7 @@ def sliding_window_context(
 
 @operator(
     "_contrib_sldwin_atten_mask_like",
+    amp="float32",
     aliases=("_npx_sldwin_atten_mask_like",),
     npx="sldwin_atten_mask_like",
     gradient="zero",

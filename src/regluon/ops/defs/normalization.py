@@ -123,7 +123,6 @@ _BATCH_NORM: dict[str, Any] = {
     "commit": _commit_moving,
     "fill": _fill_batch_norm,
     "infer": _infer_batch_norm,
-    "amp": "float32",
 }
 
 

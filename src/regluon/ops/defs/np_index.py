@@ -154,7 +154,7 @@ def _broadcast_infer(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     return [Spec(shape, dtype)]
 
 
-@operator("_npi_where", infer=_broadcast_infer)
+@operator("_npi_where", amp="widest", infer=_broadcast_infer)
 def np_where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Take from ``x`` where ``condition`` is not 0, else from ``y``; all three broadcast."""
     return torch.where(condition != 0, x, y)

@@ -101,7 +101,7 @@ def einsum(*data: Tensor, num_args: int = 0, subscripts: str = "", optimize: int
     return torch.einsum(subscripts, *operands).to(kind)
 
 
-@operator("_npi_kron", np="kron")
+@operator("_npi_kron", amp="widest", np="kron")
 def kron(a: Tensor, b: Tensor) -> Tensor:
     """Kronecker product."""
     return torch.kron(*_same_type(a, b))
@@ -112,20 +112,20 @@ def _as_float(A: Tensor) -> Tensor:
     return A if A.is_floating_point() else A.to(torch.float64)
 
 
-@operator("_npi_cholesky", np="linalg.cholesky")
+@operator("_npi_cholesky", amp="float32", np="linalg.cholesky")
 def cholesky(A: Tensor, *, lower: bool = True) -> Tensor:
     """The lower (or upper) Cholesky factor of positive definite matrices."""
     factor = torch.linalg.cholesky(_as_float(A))
     return factor if lower else factor.mT  # type: ignore[no-any-return]
 
 
-@operator("_npi_solve", np="linalg.solve")
+@operator("_npi_solve", amp="float32", np="linalg.solve")
 def solve(A: Tensor, B: Tensor) -> Tensor:
     """Solve ``A x = B``."""
     return torch.linalg.solve(*map(_as_float, _same_type(A, B)))  # type: ignore[no-any-return]
 
 
-@operator("_npi_svd", np="linalg.svd", outputs=3)
+@operator("_npi_svd", amp="float32", np="linalg.svd", outputs=3)
 def svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Singular values: ``A = U diag(L) V``, with orthonormal rows of V, their largest entry positive."""
     left, values, right = torch.linalg.svd(_as_float(A), full_matrices=False)
@@ -133,33 +133,33 @@ def svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return left * signs, values, right * signs.mT
 
 
-@operator("_npi_eigh", np="linalg.eigh", outputs=2)
+@operator("_npi_eigh", amp="float32", np="linalg.eigh", outputs=2)
 def eigh(A: Tensor, *, UPLO: str = "L") -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors (columns, their largest entry positive) of symmetric matrices."""
     values, vectors = torch.linalg.eigh(_as_float(A), UPLO)
     return values, vectors * column_signs(vectors)
 
 
-@operator("_npi_eigvalsh", np="linalg.eigvalsh")
+@operator("_npi_eigvalsh", amp="float32", np="linalg.eigvalsh")
 def eigvalsh(A: Tensor, *, UPLO: str = "L") -> Tensor:
     """Eigenvalues of symmetric matrices."""
     return torch.linalg.eigvalsh(_as_float(A), UPLO)  # type: ignore[no-any-return]
 
 
-@operator("_npi_qr", np="linalg.qr", outputs=2)
+@operator("_npi_qr", amp="float32", np="linalg.qr", outputs=2)
 def qr(A: Tensor) -> tuple[Tensor, Tensor]:
     """``A = Q R`` with orthonormal columns of Q."""
     q, r = torch.linalg.qr(_as_float(A))
     return q, r
 
 
-@operator("_npi_pinv_scalar_rcond")
+@operator("_npi_pinv_scalar_rcond", amp="float32")
 def pinv(A: Tensor, *, rcond: float = 1e-15, hermitian: bool = False) -> Tensor:
     """The Moore-Penrose inverse."""
     return torch.linalg.pinv(A, rtol=rcond, hermitian=hermitian)  # type: ignore[no-any-return]
 
 
-@operator("_npi_pinv")
+@operator("_npi_pinv", amp="float32")
 def pinv_array(A: Tensor, rcond: Tensor, *, hermitian: bool = False) -> Tensor:
     """The Moore-Penrose inverse, with a cutoff for each matrix, as a part of its largest singular value."""
     return torch.linalg.pinv(A, rtol=rcond.to(A.dtype), hermitian=hermitian)  # type: ignore[no-any-return]
@@ -172,14 +172,14 @@ def _real(found: Tensor, name: str) -> Tensor:
     return found.real.contiguous()
 
 
-@operator("_npi_eig", outputs=2)
+@operator("_npi_eig", amp="float32", outputs=2)
 def eig(A: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors (columns of length 1) of square matrices; integers give float64."""
     values, vectors = torch.linalg.eig(_as_float(A))
     return _real(values, "eig"), vectors.real.contiguous()
 
 
-@operator("_npi_eigvals")
+@operator("_npi_eigvals", amp="float32")
 def eigvals(A: Tensor) -> Tensor:
     """Eigenvalues of square matrices; integers give float64."""
     return _real(torch.linalg.eigvals(_as_float(A)), "eigvals")
@@ -243,7 +243,7 @@ def _side(shape: Sequence[int], split: int, name: str) -> int:
     return rows
 
 
-@operator("_npi_tensorinv")
+@operator("_npi_tensorinv", amp="float32")
 def tensorinv(a: Tensor, *, ind: int = 2) -> Tensor:
     """The inverse of ``a`` for tensordot over ``ind`` axes; its first ``ind`` axes are a matrix's rows."""
     if not 0 < ind < max(a.dim(), 1):
@@ -252,7 +252,7 @@ def tensorinv(a: Tensor, *, ind: int = 2) -> Tensor:
     return torch.linalg.inv(a.reshape(side, side)).reshape(*a.shape[ind:], *a.shape[:ind])  # type: ignore[no-any-return]
 
 
-@operator("_npi_tensorsolve")
+@operator("_npi_tensorsolve", amp="float32")
 def tensorsolve(a: Tensor, b: Tensor, *, a_axes: Shape | None = ()) -> Tensor:
     """The x with ``tensordot(a, x, x.ndim) == b``; ``a_axes`` are moved to the end of ``a`` first."""
     a, b = _same_type(a, b)
@@ -266,7 +266,7 @@ def tensorsolve(a: Tensor, b: Tensor, *, a_axes: Shape | None = ()) -> Tensor:
     return found.reshape(a.shape[b.dim() :])  # type: ignore[no-any-return]
 
 
-@operator("_npi_lstsq", outputs=4, dynamic=True, gradient="zero")
+@operator("_npi_lstsq", amp="float32", outputs=4, dynamic=True, gradient="zero")
 def lstsq(
     A: Tensor,
     B: Tensor,
@@ -319,13 +319,13 @@ def _rank(M: Tensor, tolerance: Tensor | None, hermitian: bool) -> Tensor:
     return (values > limit).sum(-1)  # type: ignore[no-any-return]
 
 
-@operator("_npi_matrix_rank", gradient="zero")
+@operator("_npi_matrix_rank", amp="float32", gradient="zero")
 def matrix_rank(M: Tensor, tol: Tensor, *, hermitian: bool = False) -> Tensor:
     """The rank of matrices, as int64: how many singular values exceed ``tol``, one for each matrix."""
     return _rank(M, tol, hermitian)
 
 
-@operator("_npi_matrix_rank_none_tol", gradient="zero")
+@operator("_npi_matrix_rank_none_tol", amp="float32", gradient="zero")
 def matrix_rank_default(
     M: Tensor, *, finfoEps32: float = 0.0, finfoEps64: float = 0.0, hermitian: bool = False
 ) -> Tensor:
@@ -333,7 +333,7 @@ def matrix_rank_default(
     return _rank(M, None, hermitian)
 
 
-@operator("_npi_cross")
+@operator("_npi_cross", amp="widest")
 def cross(a: Tensor, b: Tensor, *, axisa: int = -1, axisb: int = -1, axisc: int = -1) -> Tensor:
     """The cross product of vectors of 2 or 3 elements along ``axisa`` and ``axisb``.
 

@@ -183,6 +183,7 @@ def np_var(
 
 @operator(
     "_npi_average",
+    amp="float32",
     outputs=2,
     visible=lambda attrs: 2 if attrs["returned"] else 1,
     active=lambda attrs: 2 if attrs["weighted"] else 1,
@@ -266,7 +267,9 @@ def np_bincount(
 
 
 @operator(
-    "_npi_ediff1d", active=lambda attrs: 1 + int(attrs["to_begin_arr_given"]) + int(attrs["to_end_arr_given"])
+    "_npi_ediff1d",
+    amp="widest",
+    active=lambda attrs: 1 + int(attrs["to_begin_arr_given"]) + int(attrs["to_end_arr_given"]),
 )
 def ediff1d(
     input1: Tensor,

@@ -372,7 +372,7 @@ def np_diagonal(data: Tensor, *, offset: int = 0, axis1: int = 0, axis2: int = 1
     return torch.diagonal(data, offset, first, second)
 
 
-@operator("_npi_trace", aliases=("_np_trace",))
+@operator("_npi_trace", amp="float32", aliases=("_np_trace",))
 def np_trace(data: Tensor, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Sum along diagonal ``offset`` of the planes (axis1, axis2), in the dtype of the input."""
     first, second = shaping.normalise_axes((axis1, axis2), data.dim())

@@ -240,7 +240,7 @@ def moments(data: Tensor, *, axes: Shape | None = None, keepdims: bool = False) 
     return _legacy(squeezed(mean, chosen)), _legacy(squeezed(variance, chosen))
 
 
-@operator("_npi_cumsum", aliases=("_np_cumsum", "cumsum"), np="cumsum")
+@operator("_npi_cumsum", amp="float32", aliases=("_np_cumsum", "cumsum"), np="cumsum")
 def cumsum(a: Tensor, *, axis: int | None = None, dtype: DType | None = None) -> Tensor:
     """Running sum along an axis, of the flat array when ``axis`` is None."""
     kind = dtype if dtype is not None else (torch.int64 if a.dtype is torch.bool else a.dtype)

@@ -54,6 +54,7 @@ def sort(data: Tensor, *, axis: int | None = -1, is_ascend: bool = True) -> Tens
 
 @operator(
     "argsort",
+    amp="float32",
     aliases=("_npi_argsort",),
     gradient="zero",
     infer=lambda specs, attrs: [
@@ -94,6 +95,7 @@ def _topk_infer(specs: list[Spec], attrs: Attrs) -> list[Spec]:
 
 @operator(
     "topk",
+    amp="float32",
     aliases=("_npx_topk",),
     npx="topk",
     outputs=lambda attrs: 2 if attrs["ret_typ"] == "both" else 1,

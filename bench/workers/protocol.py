@@ -1,0 +1,110 @@
+"""The worker's side of the conversation: requests and answers are JSON, one a line.
+
+Only the standard library is used, since every peer's environment reads this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+class Unsupported(Exception):
+    """The peer cannot do the work at all; the message is the reason that the report gives."""
+
+
+class Prepared:
+    """A work that is ready to be repeated.
+
+    ``call`` does it once; ``finish`` waits for what calls left running. ``first`` holds what can be measured once
+    only (the seconds of a first call), and ``notes`` what the report should tell.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[], Any],
+        finish: Callable[[], Any] | None = None,
+        first: float | None = None,
+        notes: str = "",
+    ) -> None:
+        self.call = call
+        self.finish = finish
+        self.first = first
+        self.notes = notes
+
+    def run(self, iterations: int) -> float:
+        """Seconds a call, over a number of calls in a row."""
+        call = self.call
+        started = time.perf_counter()
+        for _ in range(iterations):
+            call()
+        if self.finish is not None:
+            self.finish()
+        return (time.perf_counter() - started) / iterations
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Seconds that one call takes."""
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def quickest(candidates: dict[str, Callable[[], Any]], repeats: int = 5) -> str:
+    """The name of the candidate whose best time of a few is the lowest, each called once before."""
+    best = {}
+    for name, call in candidates.items():
+        call()
+        best[name] = min(timed(call) for _ in range(repeats))
+    return min(best, key=lambda name: best[name])
+
+
+def peak_memory() -> int:
+    """Most bytes of memory that this process has held at one time (VmHWM of Linux)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise Unsupported("peak memory is read from /proc, which this system lacks")
+
+
+def threads() -> int:
+    """The number of threads that every peer is to use."""
+    return int(os.environ["BENCH_THREADS"])
+
+
+def serve(prepare: Callable[[dict[str, Any]], Prepared], versions: Callable[[], dict[str, str]]) -> None:
+    """Answer requests until the input ends.
+
+    ``{"do": "prepare", "work": {...}}`` makes a work ready, ``{"do": "run", "iterations": n}`` repeats it. An answer
+    has ``error`` (a failure) or ``skipped`` (the peer has no such thing) in place of its result.
+    """
+    # What libraries print must not end up between the answers.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    ready: list[Prepared] = []
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if request["do"] == "prepare":
+            ready[:] = [prepare(request["work"])]
+            return {"first": ready[0].first, "notes": ready[0].notes}
+        if request["do"] == "memory":
+            return {"bytes": peak_memory()}
+        return {"seconds": ready[0].run(int(request["iterations"]))}
+
+    answers.write(json.dumps({"versions": versions()}) + "\n")
+    for line in sys.stdin:
+        try:
+            result = answer(json.loads(line))
+        except Unsupported as reason:
+            result = {"skipped": str(reason)}
+        except Exception as error:
+            traceback.print_exc()
+            text = str(error).strip().splitlines() or [""]
+            result = {"error": f"{type(error).__name__}: {text[0]}"}
+        answers.write(json.dumps(result) + "\n")

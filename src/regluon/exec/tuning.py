@@ -1,0 +1,152 @@
+"""Choosing kernels by measuring them, once for each node's operator, shapes and machine.
+
+The winners are kept in ``kernels.json`` in the folder that the environment variable ``REGLUON_CACHE`` names,
+else in ``~/.cache/regluon``. Deleting the file is safe: kernels are measured again.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph.node import Entry, Node
+from ..passes.rewrite import Settings, make
+from .kernels import Candidates, Layouts, candidates
+from .program import Program
+from .splitting import split
+
+__all__ = ["Tuner"]
+
+# A candidate is run this many times, or for this many seconds, whichever ends first.
+_RUNS, _SECONDS = 12, 0.03
+
+
+class Tuner:
+    """Picks the fastest candidate; `save` keeps what was measured."""
+
+    def __init__(self) -> None:
+        self._known = _load(_path())
+        self._new: dict[str, str] = {}
+
+    def __call__(self, node: Node, inputs: tuple[Entry, ...], found: Candidates, channels_last: bool) -> str:
+        """The name of the fastest candidate for this node."""
+        key = _key(node, inputs, channels_last)
+        name = self._known.get(key) or self._new.get(key)
+        if name not in found:
+            name = _fastest(node, inputs, list(found), channels_last)
+            self._new[key] = name
+        return name
+
+    def save(self) -> None:
+        """Write the winners to disk; a folder that cannot be written to only costs measuring again."""
+        if not self._new:
+            return
+        path = _path()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            merged = {**_load(path), **self._new}
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix="kernels", suffix=".tmp")
+            with os.fdopen(handle, "w") as file:
+                json.dump(merged, file, indent=0, sort_keys=True)
+            os.replace(name, path)
+        except OSError:
+            return
+
+
+def _path() -> Path:
+    folder = os.environ.get("REGLUON_CACHE")
+    return (Path(folder) if folder else Path.home() / ".cache" / "regluon") / "kernels.json"
+
+
+def _load(path: Path) -> dict[str, str]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@functools.cache
+def _machine() -> str:
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return f"{model}, torch {torch.__version__}"
+
+
+def _key(node: Node, inputs: tuple[Entry, ...], channels_last: bool) -> str:
+    assert node.op is not None
+    attrs = ", ".join(f"{name}={value}" for name, value in sorted(node.attrs.items()))
+    shapes = ", ".join(f"{e.spec.dtype}{tuple(e.spec.shape)}" if e.spec else "?" for e in inputs)
+    layout = "channels last" if channels_last else "rows first"
+    return f"{_machine()}, {torch.get_num_threads()} threads: {node.op.name}({shapes}; {attrs}; {layout})"
+
+
+def _fastest(node: Node, inputs: tuple[Entry, ...], names: list[str], channels_last: bool) -> str:
+    times = {name: _measure(node, inputs, name, channels_last) for name in names}
+    return min(times, key=lambda name: times[name])
+
+
+def _measure(node: Node, inputs: tuple[Entry, ...], name: str, channels_last: bool) -> float:
+    """Seconds that one candidate takes on random values; infinite where it refuses them."""
+    constant = [place for place in range(1, len(inputs)) if not _is_residual(node, place, len(inputs))]
+    variables = [
+        Node(None, f"v{i}", specs=None if e.spec is None else [e.spec]) for i, e in enumerate(inputs)
+    ]
+    settings = Settings({id(variables[place]) for place in constant})
+    layouts = Layouts()
+    values = [_random(entry) for entry in inputs]
+    for place, variable in enumerate(variables):
+        if place not in constant and channels_last and values[place].dim() == 4:
+            values[place] = values[place].contiguous(memory_format=torch.channels_last)
+            layouts.note(variable)
+    entries = tuple(Entry(variable, 0) for variable in variables)
+    assert node.op is not None
+    twin = make(node.op, node, entries, node.attrs).node
+    try:
+        build = candidates(twin, entries, settings, layouts)[name]
+        outputs, made, sources = split([Entry(twin, 0) if build is None else build()], settings)
+        first = Program(variables, sources, False, False)
+        run = Program([*variables, *made], outputs, False, False)
+        with torch.no_grad():
+            ready = [*values, *first(0, values)]
+            return _seconds(lambda: run(0, ready))
+    except (RuntimeError, KeyError):
+        return float("inf")
+
+
+def _is_residual(node: Node, place: int, count: int) -> bool:
+    return bool(node.attrs.get("residual")) and place == count - 1
+
+
+def _random(entry: Entry) -> Tensor:
+    spec = entry.spec
+    assert spec is not None
+    return torch.rand(spec.shape, generator=torch.Generator().manual_seed(0)).to(spec.dtype)
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    run()
+    best = float("inf")
+    end = time.perf_counter() + _SECONDS
+    for _ in range(_RUNS):
+        start = time.perf_counter()
+        run()
+        now = time.perf_counter()
+        best = min(best, now - start)
+        if now > end:
+            break
+    return best

@@ -1,0 +1,99 @@
+"""From a graph whose shapes are known to an ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..graph.node import Entry, Node, topological
+from . import elementwise, layers, rnn, shapes
+from .emitter import Emitter, Unmapped
+
+__all__ = ["convert", "find_unmapped"]
+
+# Imported for the mappings that they register.
+MAPPINGS = (elementwise, layers, rnn, shapes)
+
+
+def find_unmapped(nodes: Sequence[Node]) -> dict[str, str]:
+    """The nodes that ONNX cannot express, by name, and why."""
+    found = {}
+    for node in nodes:
+        scratch = Emitter()
+        for entry in node.inputs:
+            scratch.names[id(entry.node), entry.index] = scratch.unique(entry.node.name)
+        try:
+            scratch.convert(node)
+        except Unmapped as error:
+            found[node.name] = str(error)
+    return found
+
+
+def convert(
+    name: str,
+    inputs: Sequence[tuple[Entry, str]],
+    values: Sequence[tuple[Entry, torch.Tensor]],
+    outputs: Sequence[tuple[Entry, str]],
+    other: Callable[[Entry], Sequence[int] | None] | None = None,
+) -> Any:
+    """An ONNX model of the graph that leads to ``outputs``.
+
+    Parameters
+    ----------
+    name : str
+        The name of the model's graph.
+    inputs : sequence of (Entry, str)
+        The values that are given in a call, with their names in the model. The graph is not followed beyond
+        them.
+    values : sequence of (Entry, Tensor)
+        Variables that are constants of the model.
+    outputs : sequence of (Entry, str)
+        What is computed, with its names in the model.
+    other : callable, optional
+        See `Emitter`.
+
+    Returns
+    -------
+    onnx.ModelProto
+
+    Raises
+    ------
+    Unmapped
+        If an operator has no counterpart in ONNX.
+    """
+    m = Emitter(other)
+    for entry, given in inputs:
+        m.names[id(entry.node), entry.index] = m.unique(given)
+    for _, given in outputs:
+        m.unique(given)
+    for entry, tensor in values:
+        m.parameter(entry, tensor)
+    stops = {id(entry.node) for entry, _ in inputs}
+    for node in _until([entry for entry, _ in outputs], stops):
+        if node.op is not None:
+            m.convert(node)
+    for entry, given in outputs:
+        m.nodes.append(m.onnx.helper.make_node("Identity", [m.name_of(entry)], [given], name=given))
+    return m.model(
+        name,
+        [m.value_info(entry, m.name_of(entry)) for entry, _ in inputs],
+        [m.value_info(entry, given) for entry, given in outputs],
+    )
+
+
+def _until(entries: Sequence[Entry], stops: set[int]) -> list[Node]:
+    """The nodes that lead to ``entries``, every one after its inputs, without those before the stops."""
+    beyond: set[int] = set()
+    if stops:
+        needed: set[int] = set()
+        stack = [entry.node for entry in entries]
+        while stack:
+            node = stack.pop()
+            if id(node) in needed or id(node) in stops:
+                continue
+            needed.add(id(node))
+            stack.extend(entry.node for entry in node.inputs)
+        beyond = {id(node) for node in topological(entries)} - needed
+    return [node for node in topological(entries) if id(node) not in beyond]

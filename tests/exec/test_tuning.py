@@ -1,0 +1,86 @@
+"""Kernels chosen by measuring: the fastest wins, is remembered, and every candidate computes the same."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import regluon as mx
+from regluon.exec import kernels, tuning
+from regluon.gluon import nn
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGLUON_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def network() -> nn.HybridSequential:
+    net = nn.HybridSequential()
+    net.add(
+        nn.Conv2D(8, 3, in_channels=3, activation="relu"), nn.Dense(6, activation="tanh", in_units=8 * 36)
+    )
+    mx.random.seed(1)
+    net.initialize(mx.init.Xavier())
+    return net
+
+
+def names_of(net: mx.gluon.HybridBlock) -> list[str]:
+    (call,) = net._cached.exact.values()
+    return [node.op.name for node in call.chosen.program.nodes]
+
+
+def run(monkeypatch, fastest: str) -> tuple[list[str], np.ndarray, np.ndarray]:
+    measured = []
+
+    def measure(node, inputs, name, channels_last):
+        measured.append(name)
+        return 1.0 if name == fastest else 2.0
+
+    monkeypatch.setattr(tuning, "_measure", measure)
+    net, x = network(), mx.nd.random.normal(shape=(2, 3, 8, 8))
+    expected = net(x).asnumpy()
+    net.hybridize(static_shape=True)
+    return measured, net(x).asnumpy(), expected
+
+
+@pytest.mark.parametrize("fastest", ["onednn", "plain", "small", "packed"])
+def test_every_candidate_gives_the_same_values(fastest: str, folder, monkeypatch) -> None:
+    _, actual, expected = run(monkeypatch, fastest)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_fastest_is_taken_and_remembered(folder, monkeypatch) -> None:
+    measured, _, _ = run(monkeypatch, "plain")
+    assert measured
+    remembered = json.loads((folder / "kernels.json").read_text())
+    assert set(remembered.values()) == {"plain"}
+    measured, _, _ = run(monkeypatch, "onednn")
+    assert not measured, "what was measured before is not measured again"
+
+
+def test_a_damaged_file_only_costs_measuring_again(folder, monkeypatch) -> None:
+    (folder / "kernels.json").write_text("{not json")
+    measured, _, _ = run(monkeypatch, "plain")
+    assert measured and json.loads((folder / "kernels.json").read_text())
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("REGLUON_CACHE", str(tmp_path / "file"))
+    _, actual, expected = run(monkeypatch, "plain")
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_really_measured(folder) -> None:
+    if "convolution" not in kernels.available():
+        pytest.skip("this torch has no oneDNN kernels to choose between")
+    net, x = network(), mx.nd.random.normal(shape=(2, 3, 8, 8))
+    expected = net(x).asnumpy()
+    net.hybridize(static_shape=True)
+    np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
+    assert len(json.loads((folder / "kernels.json").read_text())) == 2
+    assert set(names_of(net)) & {"onednn_convolution", "convolution"}
