@@ -49,20 +49,14 @@ class Prepared:
         return (time.perf_counter() - started) / iterations
 
 
-def timed(call: Callable[[], Any]) -> float:
-    """Seconds that one call takes."""
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
-
-
-def quickest(candidates: dict[str, Callable[[], Any]], repeats: int = 5) -> str:
-    """The name of the candidate whose best time of a few is the lowest, each called once before."""
-    best = {}
-    for name, call in candidates.items():
+def best_seconds(call: Callable[[], Any], repeats: int = 5) -> float:
+    """The shortest time of a few calls, after two that are not counted."""
+    times = []
+    for _ in range(repeats + 2):
+        started = time.perf_counter()
         call()
-        best[name] = min(timed(call) for _ in range(repeats))
-    return min(best, key=lambda name: best[name])
+        times.append(time.perf_counter() - started)
+    return min(times[2:])
 
 
 def peak_memory() -> int:

@@ -67,9 +67,11 @@ from .symbol import Symbol  # noqa: E402
 
 rnd = random
 
-# What only programs of 1.x use is imported when they first ask for it.
+# What few programs use is imported when they first ask for it.
 _LATER = {
+    "amp": "amp",
     "callback": "callback",
+    "contrib": "contrib",
     "io": "io",
     "mod": "module",
     "model": "model",

@@ -12,6 +12,7 @@ import torch
 from regluon import lr_scheduler, optimizer
 from regluon.array import NDArray
 from regluon.base import config
+from regluon.optimizer import adam
 
 
 @pytest.fixture
@@ -152,6 +153,7 @@ def test_low_precision():
 
 def test_langevin_noise_has_the_right_size():
     import regluon as mx
+from regluon.optimizer import adam as adam_module
 
     mx.random.seed(3)
     weight = array([0.0] * 20000)
@@ -206,3 +208,21 @@ def test_results_do_not_depend_on_grouping():
             results.append([weight.asnumpy() for weight in weights])
         for first, second in zip(*results, strict=True):
             np.testing.assert_allclose(first, second, rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"wd": 0.1}, {"clip_gradient": 0.2, "wd": 0.01}, {"epsilon": 0.5}])
+def test_adam_in_one_kernel_equals_the_list_kernels(options, monkeypatch) -> None:
+    generator = np.random.default_rng(1)
+    starts = [generator.normal(size=shape).astype("float32") for shape in ((3, 4), (5,))]
+    changes = [[generator.normal(size=s.shape).astype("float32") for s in starts] for _ in range(5)]
+    results = []
+    for fused in (True, False):
+        if not fused:
+            monkeypatch.setattr(adam, "_FUSED", None)
+        updater = optimizer.get_updater(optimizer.create("adam", learning_rate=0.1, rescale_grad=0.5, **options))
+        weights = [NDArray._wrap(torch.from_numpy(start.copy()), None) for start in starts]
+        for step in changes:
+            updater([0, 1], [NDArray._wrap(torch.from_numpy(g), None) for g in step], weights)
+        results.append([weight.asnumpy() for weight in weights])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -27,7 +27,7 @@ LAYERS = [
     {"ndarray", "numpy"},
     {"numpy_extension"},
     {"gluon"},
-    {"metric", "demo", "compat", "io", "model", "monitor", "executor", "visualization"},
+    {"amp", "contrib", "metric", "demo", "compat", "io", "model", "monitor", "executor", "visualization"},
     {"callback"},
     {"module"},
     {"cli"},

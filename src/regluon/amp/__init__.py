@@ -1,7 +1,8 @@
 """Automatic mixed precision: float16 or bfloat16 where it is fast, float32 where it is needed.
 
-``amp.init("bfloat16")`` makes every block and operator compute so from then on; parameters and their gradients
-stay float32. ``amp.convert_hybrid_block`` gives a copy of one network that does. Also ``mx.contrib.amp``.
+``amp.init("bfloat16")`` makes every block and operator compute so from then on; parameters and their
+gradients stay float32. ``amp.convert_hybrid_block`` gives a copy of one network that does. It is
+``mx.contrib.amp`` too, as in 1.x.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _PARAMETERS = ("gamma", "beta", "moving_mean", "moving_var")
 
 def _of_class(target_dtype: Any, wanted: str | None) -> list[str]:
     target_of(target_dtype)
-    return [name for name in registry.names() if registry.get(name).amp == wanted]
+    return [name for name in registry.list_names() if registry.get(name).amp == wanted]
 
 
 def list_lp16_ops(target_dtype: Any = "float16") -> list[str]:
@@ -64,9 +64,8 @@ def list_lp16_use_fp32_params(target_dtype: Any = "float16") -> dict[str, list[s
     For each the names of its inputs; the empty name stands for one in the low precision.
     """
     target_of(target_dtype)
-    definitions = {registry.get(name).name: registry.get(name) for name in registry.names()}
     return {
-        name: ["" if label not in _PARAMETERS else label for label in definition.inputs]
-        for name, definition in definitions.items()
+        definition.name: ["" if label not in _PARAMETERS else label for label in definition.inputs]
+        for definition in registry.all_definitions()
         if "moving_mean" in definition.aux
     }

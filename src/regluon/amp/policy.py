@@ -51,7 +51,7 @@ def _known(names: Iterable[str] | None, argument: str) -> list[str] | None:
     result = list(names)
     unknown = [name for name in result if not registry.exists(name)]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], registry.names(), n=3)
+        near = difflib.get_close_matches(unknown[0], registry.list_names(), n=3)
         hint = f" (nearest: {', '.join(near)})" if near else ""
         raise AMPError(f"{argument} names operators that are not there: {', '.join(unknown)}{hint}")
     return result
@@ -84,22 +84,19 @@ def policy_of(
             )
         _known([rule[0] for rule in conditional], "conditional_fp32_ops")
     policy = Policy(target, low, float32, conditional, excluded)
-    plain = Policy(target)
-    for names, other, text in (
-        (low, float32, "fp32_ops"),
-        (float32, low, argument),
-    ):
-        kind = "float32" if text == "fp32_ops" else "low"
-        chosen = None if other is None else {registry.get(name).name for name in other}
-        both = [
-            name
-            for name in names or ()
-            if (registry.get(name).name in chosen if chosen is not None else plain.listed(registry.get(name)) == kind)
-        ]
-        if both:
-            raise AMPError(
-                f"Ops cannot be in two or more lists. Common ops in target_dtype_ops and fp32_ops: "
-                f"{', '.join(both)}. Each list that is given takes the place of the default one: give {text} "
-                "too, without them"
-            )
+    both = _in_both(low, float32, Policy(target))
+    if both:
+        raise AMPError(
+            f"Ops cannot be in two or more lists. Common ops in {argument} and fp32_ops: {', '.join(both)}. "
+            "A list that is given takes the place of the default one: give both lists, each operator in one"
+        )
     return policy
+
+
+def _in_both(low: list[str] | None, float32: list[str] | None, default: Policy) -> list[str]:
+    """The names that a user put into one list while they are in the other too."""
+    if low is not None and float32 is not None:
+        own = {registry.get(name).name for name in float32}
+        return [name for name in low if registry.get(name).name in own]
+    names, other = (low, "float32") if low is not None else (float32 or [], "low")
+    return [name for name in names if default.listed(registry.get(name)) == other]

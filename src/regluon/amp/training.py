@@ -48,7 +48,11 @@ def init(
     del layout_optimization
     state.set_precision(
         policy_of(
-            target_dtype, target_precision_ops, fp32_ops, conditional_fp32_ops, argument="target_precision_ops"
+            target_dtype,
+            target_precision_ops,
+            fp32_ops,
+            conditional_fp32_ops,
+            argument="target_precision_ops",
         )
     )
 

@@ -527,7 +527,8 @@ class NDArray(Derived):
         attrs: dict[str, Any] = {"shape": tuple(target)}
         if reverse:
             attrs["reverse"] = True
-        if state.plain and self._t is not None and self._t.is_contiguous():
+        now = not state.recording and state.tracer is None
+        if now and self._t is not None and self._t.is_contiguous():
             # This method shares memory, as in the originals; the operator of that name does not.
             sizes = shaping.legacy_reshape(self._t.shape, attrs["shape"], reverse)
             return type(self)._wrap(self._t.view(sizes), self._ctx)

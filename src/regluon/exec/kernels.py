@@ -22,6 +22,7 @@ from ..ops.internal import (
     UNARY,
     InternalOp,
     Slot,
+    channels_last,
     constant_op,
     unary_functions,
 )
@@ -191,11 +192,7 @@ class Layouts:
         return op.name in _KEEP_LAYOUT and self.is_last(node.inputs[0])
 
 
-def _to_channels_last(data: Tensor) -> Tensor:
-    return data.contiguous(memory_format=torch.channels_last)
-
-
-CHANNELS_LAST = InternalOp("channels_last", _to_channels_last, fresh=False)
+CHANNELS_LAST = InternalOp("channels_last", channels_last, fresh=False)
 CONTIGUOUS = InternalOp("contiguous", Tensor.contiguous, fresh=False)
 
 

@@ -20,7 +20,7 @@ from ..graph.dims import dims_in, evaluate
 from ..graph.infer import GraphShapes
 from ..graph.node import Entry, Node, rebuild, topological
 from ..ops.opdef import Spec
-from ..passes import Settings, optimize, protect_outputs
+from ..passes import Settings, Watch, optimize, protect_outputs
 from .kernels import choose_kernels, contiguous_outputs
 from .program import Program
 from .splitting import split
@@ -100,6 +100,8 @@ class Plan:
         One value for each input; shapes, types and the device are taken from them.
     tune : bool
         Measure the kernels that can compute a node, and take the fastest.
+    watch : callable, optional
+        ``watch(name, before, after)`` is told of what each pass did.
 
     Raises
     ------
@@ -107,7 +109,14 @@ class Plan:
         If the graph cannot be planned.
     """
 
-    def __init__(self, general: Program, count: int, tensors: Sequence[Tensor], tune: bool = False) -> None:
+    def __init__(
+        self,
+        general: Program,
+        count: int,
+        tensors: Sequence[Tensor],
+        tune: bool = False,
+        watch: Watch | None = None,
+    ) -> None:
         variables, outputs, training = general.inputs, general.outputs, general.training
         self.general = general
         if _cannot_plan(outputs):
@@ -116,7 +125,10 @@ class Plan:
         device = tensors[0].device.type if tensors else "cpu"
         settings = Settings({id(node) for node in twins[count:]}, training, device)
         tuner = Tuner() if tune else None
-        entries = choose_kernels(optimize(entries, settings), settings, tuner)
+        optimized = optimize(entries, settings, watch)
+        entries = choose_kernels(optimized, settings, tuner)
+        if watch is not None:
+            watch("choose_kernels", optimized, entries)
         if tuner is not None:
             tuner.save()
         entries = contiguous_outputs(entries)

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from ..graph.node import Entry, Node
 from ..ops.defs.normalization import _scale as scale_of
-from ..ops.internal import InternalOp, apply_unary
+from ..ops.internal import InternalOp, apply_unary, channels_last
 from ..passes.layers import activation_of, is_addition
 from ..passes.lint import lint
 from ..passes.rewrite import Reads, has_dims, make, rewrite
@@ -30,8 +30,13 @@ Joined = Callable[[Sequence[Entry]], list[Entry]]
 _BY_RESULT = frozenset({"relu", "sigmoid", "tanh"})
 
 
-def for_training(entries: Sequence[Entry], training: bool, device: str) -> list[Entry]:
-    """The graph with fused operators: results, gradients and updates of moving statistics are the same."""
+def for_training(
+    entries: Sequence[Entry], training: bool, device: str, watch: Watch | None = None
+) -> list[Entry]:
+    """The graph with fused operators: results, gradients and updates of moving statistics are the same.
+
+    ``watch(name, before, after)`` is told of what each step did.
+    """
     if device != "cpu":
         return list(entries)
     current = list(entries)
@@ -39,8 +44,10 @@ def for_training(entries: Sequence[Entry], training: bool, device: str) -> list[
     if training:
         joins = [_use_norms, *joins]
     for each in joins:
-        current = each(current)
+        before, current = current, each(current)
         lint(current, each.__name__)
+        if watch is not None:
+            watch(each.__name__.lstrip("_"), before, current)
     return current
 
 
@@ -58,8 +65,8 @@ def _convolution(
     kind: str | None = None,
 ) -> Tensor:
     result = torch.conv2d(
-        data.contiguous(memory_format=torch.channels_last),
-        weight.contiguous(memory_format=torch.channels_last),
+        channels_last(data),
+        channels_last(weight),
         bias[0] if bias else None,
         stride,
         pad,

@@ -241,6 +241,14 @@ class CachedGraph:
             )
 
     def _reusable(self, structure: Any, flat: list[Any]) -> Recorded | None:
+        number = self.find(structure, flat)
+        if number is None:
+            return None
+        self.graphs.move_to_end(number)
+        return self.graphs[number]
+
+    def find(self, structure: Any, flat: list[Any]) -> int | None:
+        """The number, among ``graphs``, of one that serves a call."""
         pattern = (structure, pattern_of(flat), self._scopes())
         mode = (state.training, state.recording)
         shapes = [tuple(array._t.shape) for array in flat]
@@ -256,8 +264,7 @@ class CachedGraph:
             if self.block._flags.get("static_shape") and recorded.shapes() != shapes:
                 continue
             if recorded.holds(flat):
-                self.graphs.move_to_end(number)
-                return recorded
+                return number
         return None
 
     def _scopes(self) -> Any:
@@ -359,6 +366,8 @@ class CachedGraph:
         structure, specs = signature
         for recorded in reversed(self.graphs.values()):
             fits = recorded.mode == (False, False) and not ChangingNumbers.count(recorded.in_structure)
+            # Casts of mixed precision are in a graph that was recorded with it.
+            fits = fits and recorded.pattern[2][2] == state.amp
             if fits and not recorded.volatile and recorded.mark == fingerprint(self.block):
                 return recorded
         before = state.training, state.recording
@@ -455,7 +464,7 @@ class CachedGraph:
         """A plan of the graph for these tensors' shapes, or its general program where none can be made."""
         count = len(recorded.inputs)
         assert recorded.program is not None
-        if self.plans >= MOST_PLANS or any(place >= count for place, _ in recorded.written):
+        if self.plans >= MOST_PLANS or recorded.writes_outside():
             return recorded.program
         try:
             plan = Plan(recorded.program, count, tensors, bool(self.block._flags.get("static_shape")))

@@ -104,6 +104,10 @@ class Recorded:
                 made[place] = tensor.clone(memory_format=torch.contiguous_format)
         return made
 
+    def writes_outside(self) -> bool:
+        """Whether a parameter or an array from outside is written to, which may not be packed then."""
+        return any(place >= len(self.inputs) for place, _ in self.written)
+
     def reads_numbers(self) -> bool:
         """Whether Python code depends on the value of a number among the arguments."""
         return any(reads_numbers(dim) for dim, _ in self.guards)

@@ -68,6 +68,9 @@ class Trainer:
         self._kv_initialized = False
         self._update_on_kvstore = bool(update_on_kvstore)
         self._steps = 0
+        # Set by amp.init_trainer: scales losses, and tells which steps to skip.
+        self._amp_loss_scaler: Any = None
+        self._amp_original_scale = self._scale
 
     def _init_optimizer(self, optimizer: str | Optimizer, options: dict[str, Any]) -> None:
         param_dict = dict(enumerate(self._params))
@@ -269,6 +272,11 @@ class Trainer:
             )
 
     def _update(self, ignore_stale_grad: bool) -> None:
+        if self._amp_loss_scaler is not None and self._amp_loss_scaler.has_overflow(self._params):
+            for parameter in self._params:
+                for array in parameter._data or ():
+                    array._fresh_grad = False
+            return
         self._steps += 1
         for position, updater in enumerate(self._updaters):
             indices, gradients, values = [], [], []

@@ -25,6 +25,7 @@ __all__ = [
     "InternalOp",
     "Slot",
     "apply_unary",
+    "channels_last",
     "constant_op",
     "unary_functions",
 ]
@@ -89,6 +90,21 @@ class InternalOp(OpDef):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(f"the internal operator {self.name} cannot be pickled")
+
+
+def channels_last(data: Tensor) -> Tensor:
+    """Images of shape (N, C, H, W) with the channels last in memory.
+
+    With one channel both orders are the same memory. Then kernels look at the strides to tell them apart, and
+    torch's ``contiguous`` leaves those as they are.
+    """
+    result = data.contiguous(memory_format=torch.channels_last)
+    if data.shape[1] != 1 or result.stride(1) == 1:
+        return result
+    if data.requires_grad:
+        return data.clone(memory_format=torch.channels_last)
+    count, _, height, width = data.shape
+    return result.as_strided(data.shape, (height * width, 1, width, 1))
 
 
 # Activations ----------------------------------------------------------------------

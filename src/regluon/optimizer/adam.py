@@ -109,6 +109,16 @@ class Adam(_Moments):
             torch._foreach_clamp_min_(changes, -self.clip_gradient)
         if wd and not decay_first:
             changes = torch._foreach_add(changes, values, alpha=wd)
+        if _FUSED is not None and values[0].device.type == "cpu":
+            # torch's kernel divides the root by sqrt(second) before it adds epsilon; here it is added before.
+            step = torch.tensor(float(count))
+            options = {"lr": lr, "beta1": self.beta1, "beta2": self.beta2, "weight_decay": 0.0}
+            eps = self.epsilon / math.sqrt(second)
+            _FUSED(
+                values, changes, means, squares, [], [step] * len(values), **options, eps=eps, amsgrad=False,
+                maximize=False,
+            )  # fmt: skip
+            return
         torch._foreach_lerp_(means, changes, 1.0 - self.beta1)
         torch._foreach_mul_(squares, self.beta2)
         torch._foreach_addcmul_(squares, changes, changes, 1.0 - self.beta2)
@@ -127,6 +137,10 @@ class Adam(_Moments):
         state[0].copy_(mean)
         state[1].copy_(square)
         weight.copy_(value - lr * math.sqrt(second) / first * mean / (square.sqrt() + self.epsilon))
+
+
+# One pass over everything, private to torch; the list kernels do without it.
+_FUSED: Any = getattr(torch, "_fused_adam_", None)
 
 
 @Optimizer.register

@@ -28,9 +28,11 @@ from .layers import BATCH_NORMS, fold_batch_norm, use_common_forms
 from .lint import lint
 from .rewrite import Settings
 
-__all__ = ["PASSES", "Settings", "lint", "optimize", "protect_outputs", "skip", "skipped"]
+__all__ = ["PASSES", "Settings", "Watch", "lint", "optimize", "protect_outputs", "skip", "skipped"]
 
 Pass = Callable[[Sequence[Entry], Settings], list[Entry]]
+# Told of a pass: its name, the graph before, and the graph after it.
+Watch = Callable[[str, Sequence[Entry], Sequence[Entry]], None]
 
 PASSES: tuple[Pass, ...] = (
     remove_identities,
@@ -90,7 +92,7 @@ def skip(*chosen: str) -> Iterator[None]:
 def optimize(
     entries: Sequence[Entry],
     settings: Settings,
-    watch: Callable[[str, Sequence[Entry], Sequence[Entry]], None] | None = None,
+    watch: Watch | None = None,
 ) -> list[Entry]:
     """Run all passes that are not switched off.
 

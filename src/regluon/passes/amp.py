@@ -154,7 +154,8 @@ class Types:
             if id(node) not in self._found:
                 self._found[id(node)] = (node, self._types(node))
         found = self._found[id(entry.node)][1]
-        return found[min(entry.index, len(found) - 1)]
+        dtype: torch.dtype = found[min(entry.index, len(found) - 1)]
+        return dtype
 
     def _knows(self, node: Node) -> bool:
         return id(node) in self._found or (self._specs and node.specs is not None)

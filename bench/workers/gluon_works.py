@@ -1,0 +1,145 @@
+"""The works as Gluon code, for regluon and for MXNet alike; what differs is in a `Gluon` of each worker."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bench.networks.gluon_networks import build
+from bench.networks.shapes import classes, input_shape
+from bench.workers.protocol import Prepared, Unsupported
+
+
+class Gluon:
+    """A package that has Gluon; workers override what theirs does in another way."""
+
+    # Calls return before their result is there.
+    asynchronous = False
+
+    def __init__(self, mx: Any) -> None:
+        self.mx = mx
+        mx.npx.set_np()
+
+    def finish(self) -> None:
+        """Wait until all that was called is done."""
+        self.mx.npx.waitall()
+
+    def repeat(self, net: Any, x: Any) -> Callable[[], Any]:
+        """One call of the network that returns when its result is there."""
+        if not self.asynchronous:
+            return partial(net, x)
+
+        def call() -> None:
+            net(x).wait_to_read()
+
+        return call
+
+    def network(self, work: dict[str, Any]) -> tuple[Any, Any]:
+        """An initialized network that knows its shapes, and an input."""
+        mx = self.mx
+        if work["network"] == "lstm" and not hasattr(mx.gluon, "rnn"):
+            raise Unsupported("gluon.rnn is not there")
+        net = build(mx, work["network"], work["settings"])
+        net.initialize(mx.init.Xavier())
+        x = mx.np.random.normal(size=input_shape(work["network"], work["batch"], work["settings"]))
+        x = x.astype("float32")
+        if work["kind"] != "graph":
+            net(x).wait_to_read()
+        return net, x
+
+    def converted(self, net: Any, x: Any, dtype: str) -> tuple[Any, Any]:
+        """The network and the input for inference in ``dtype``."""
+        raise NotImplementedError
+
+    def compiled(self, net: Any, x: Any) -> Callable[[], Any]:
+        """The quickest way this package has to repeat the network's prediction."""
+        net.hybridize(static_alloc=True, static_shape=True)
+        return self.repeat(net, x)
+
+    def start_training(self, net: Any, dtype: str) -> None:
+        """Turn mixed precision on, before a trainer exists."""
+        if dtype != "float32":
+            raise Unsupported(f"training in {dtype} is not there")
+
+
+def inference(gluon: Gluon, work: dict[str, Any]) -> Prepared:
+    net, x = gluon.network(work)
+    if work["dtype"] != "float32":
+        net, x = gluon.converted(net, x, work["dtype"])
+    call = gluon.compiled(net, x)
+    for _ in range(3):
+        call()
+    return Prepared(call)
+
+
+def training(gluon: Gluon, work: dict[str, Any]) -> Prepared:
+    """Forward, loss, backward and an update by SGD with momentum."""
+    mx = gluon.mx
+    net, x = gluon.network(work)
+    count = classes(work["network"])
+    if count is None:
+        loss_of, target = mx.gluon.loss.L2Loss(), mx.np.zeros(net(x).shape)
+    else:
+        loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+        target = mx.np.array([index % count for index in range(work["batch"])])
+    gluon.start_training(net, work["dtype"])
+    net.hybridize(static_alloc=True, static_shape=True)
+    loss_of.hybridize()
+    settings = {"learning_rate": 1e-4, "momentum": 0.9}
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", settings, kvstore=None)
+    record = mx.autograd.record
+
+    def step() -> None:
+        with record():
+            loss = loss_of(net(x), target)
+        loss.backward()
+        trainer.step(work["batch"])
+
+    for _ in range(3):
+        step()
+    gluon.finish()
+    return Prepared(step, gluon.finish)
+
+
+def first_call(gluon: Gluon, work: dict[str, Any]) -> Prepared:
+    net, x = gluon.network(work)
+    gluon.finish()
+    started = time.perf_counter()
+    net.hybridize(static_alloc=True, static_shape=True)
+    call = gluon.repeat(net, x)
+    call()
+    return Prepared(call, first=time.perf_counter() - started)
+
+
+def graph(gluon: Gluon, work: dict[str, Any]) -> Prepared:
+    """Two calls: some packages leave a part of their compilation to the second."""
+    net, x = gluon.network(work)
+    started = time.perf_counter()
+    net.hybridize(static_alloc=True, static_shape=True)
+    call = gluon.repeat(net, x)
+    call()
+    call()
+    return Prepared(call, first=time.perf_counter() - started)
+
+
+def eager(gluon: Gluon, work: dict[str, Any]) -> Prepared:
+    a, b = gluon.mx.np.ones((4, 4)), gluon.mx.np.ones((4, 4))
+    return Prepared(partial(operator.add, a, b), gluon.finish)
+
+
+def prepare(gluon: Gluon, work: dict[str, Any]) -> Prepared:
+    """Make a work ready, whatever its kind."""
+    kind = work["kind"]
+    if kind == "memory":
+        kind = "training" if work["settings"].get("training") else "inference"
+    kinds = {
+        "inference": inference,
+        "training": training,
+        "first_call": first_call,
+        "graph": graph,
+        "eager": eager,
+    }
+    return kinds[kind](gluon, work)

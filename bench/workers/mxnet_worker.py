@@ -1,0 +1,69 @@
+"""MXNet 1.9.1 or 2.0.0b1, hybridized; for prediction with its oneDNN backend where that is faster."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import mxnet as mx
+
+from bench.workers import gluon_works
+from bench.workers.protocol import Unsupported, best_seconds, serve
+
+FIRST = mx.__version__.startswith("1.")
+BACKEND = "MKLDNN" if FIRST else "ONEDNN"
+
+
+class Mxnet(gluon_works.Gluon):
+    """The original's own low precision and its subgraph backend."""
+
+    asynchronous = True
+
+    def compiled(self, net: Any, x: Any) -> Callable[[], Any]:
+        call = super().compiled(net, x)
+        plain = best_seconds(call)
+        try:
+            net.optimize_for(x, backend=BACKEND, clear=True, static_alloc=True, static_shape=True)
+            if best_seconds(call) < plain:
+                return call
+        except Exception as error:
+            warnings.warn(f"{BACKEND}: {error}", stacklevel=2)
+        net.hybridize(static_alloc=True, static_shape=True)
+        return call
+
+    def converted(self, net: Any, x: Any, dtype: str) -> tuple[Any, Any]:
+        if dtype == "int8":
+            return self._quantized(net, x)
+        amp = importlib.import_module("mxnet.contrib.amp" if FIRST else "mxnet.amp")
+        if not FIRST:
+            return amp.convert_hybrid_block(net, x, target_dtype=dtype), x
+        return amp.convert_hybrid_block(net, target_dtype=dtype), x
+
+    def _quantized(self, net: Any, x: Any) -> tuple[Any, Any]:
+        quantization = importlib.import_module("mxnet.contrib.quantization")
+        batches = mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset(x), batch_size=1)
+        quantized = quantization.quantize_net(
+            net, quantized_dtype="auto", calib_data=batches, calib_mode="naive", num_calib_batches=1
+        )
+        return quantized, x
+
+    def start_training(self, net: Any, dtype: str) -> None:
+        if dtype == "float32":
+            return
+        if FIRST:
+            raise Unsupported("its bfloat16 is for inference only")
+        importlib.import_module("mxnet.amp").init(target_dtype=dtype)
+
+
+def prepare(work: dict[str, Any]) -> gluon_works.Prepared:
+    return gluon_works.prepare(Mxnet(mx), work)
+
+
+def versions() -> dict[str, str]:
+    return {"mxnet": mx.__version__}
+
+
+if __name__ == "__main__":
+    serve(prepare, versions)

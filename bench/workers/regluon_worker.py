@@ -1,0 +1,51 @@
+"""regluon, hybridized; nothing is chosen here that a user would not get from ``hybridize()``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import regluon as mx
+from bench.workers import gluon_works
+from bench.workers.protocol import Unsupported, serve, threads
+
+
+class Regluon(gluon_works.Gluon):
+    """regluon's own low precision, as its documentation tells to use it."""
+
+    def converted(self, net: Any, x: Any, dtype: str) -> tuple[Any, Any]:
+        if dtype == "int8":
+            return self._quantized(net, x)
+        if hasattr(mx, "amp"):
+            return mx.amp.convert_hybrid_block(net, target_dtype=dtype), x
+        net.cast(dtype)
+        return net, x.astype(dtype)
+
+    def _quantized(self, net: Any, x: Any) -> tuple[Any, Any]:
+        quantization = getattr(getattr(mx, "contrib", None), "quantization", None)
+        if quantization is None:
+            raise Unsupported("mx.contrib.quantization is not there")
+        batches = mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset(x), batch_size=1)
+        return quantization.quantize_net(net, calib_data=batches, calib_mode="naive", num_calib_batches=1), x
+
+    def start_training(self, net: Any, dtype: str) -> None:
+        if dtype == "float32":
+            return
+        if not hasattr(mx, "amp"):
+            raise Unsupported("mx.amp is not there")
+        mx.amp.init(target_dtype=dtype)
+
+
+def prepare(work: dict[str, Any]) -> gluon_works.Prepared:
+    torch.set_num_threads(threads())
+    mx.random.seed(0)
+    return gluon_works.prepare(Regluon(mx), work)
+
+
+def versions() -> dict[str, str]:
+    return {"regluon": mx.__version__, "torch": torch.__version__}
+
+
+if __name__ == "__main__":
+    serve(prepare, versions)
