@@ -13,7 +13,7 @@ def cores() -> int:
 
 
 def describe() -> dict[str, str]:
-    """The processor, its low-precision units, cores and memory; fields that the system does not tell are left out."""
+    """The processor, its units for speed, cores and memory; what the system does not tell is left out."""
     facts = {"processor": platform.processor() or platform.machine(), "cores": str(cores())}
     information = Path("/proc/cpuinfo")
     if information.exists():
@@ -24,7 +24,11 @@ def describe() -> dict[str, str]:
             numbers = [fields.get(name, "?") for name in ("cpu family", "model")]
             facts["processor"] += f" (family {numbers[0]}, model {numbers[1]})"
         flags = fields.get("flags", "").split()
-        units = [name for name in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8") if name in flags]
+        units = [
+            name
+            for name in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+            if name in flags
+        ]
         facts["units"] = ", ".join(units) or "none"
     if hasattr(os, "sysconf"):
         size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,9 @@ class Bench:
                 self._attempt(result, name, peer.started)
             for name, peer in peers.items():
                 if name not in result.reasons:
-                    count = self._attempt(result, name, lambda n=name, p=peer: self._ready(work, p, files.get(n)))
+                    count = self._attempt(
+                        result, name, partial(self._ready, work, peer, files.get(name))
+                    )
                     if count:
                         calls[name] = count
                         result.versions[name] = peer.versions
@@ -115,7 +118,7 @@ class Bench:
                 for name in order[turned:] + order[:turned]:
                     if name in result.reasons:
                         continue
-                    taken = self._attempt(result, name, lambda n=name: _turn(peers[n], calls[n]))
+                    taken = self._attempt(result, name, partial(_turn, peers[name], calls[name]))
                     if taken is not None:
                         result.samples.setdefault(name, []).append(taken)
 
@@ -130,7 +133,8 @@ class Bench:
             for name in names:
                 if name in result.reasons:
                     continue
-                taken = self._attempt(result, name, lambda n=name: self._once(work, n, files.get(n), result))
+                once = partial(self._once, work, name, files.get(name), result)
+                taken = self._attempt(result, name, once)
                 if taken is not None:
                     result.samples.setdefault(name, []).append(taken)
 

@@ -31,7 +31,7 @@ def prepare_files(work: Work, peers: list[str], pythons: dict[str, Path], models
     if work.network in IMAGES and others:
         _make(models / f"{work.network}.json", pythons, "regluon", "describe", work.network)
     engines = [peer for peer in peers if peer in ENGINES]
-    if not engines or work.dtype == "bfloat16" and engines == ["onnxruntime"]:
+    if not engines or (work.dtype == "bfloat16" and engines == ["onnxruntime"]):
         return {}
     file = models / f"{work.network}-b{work.batch}.onnx"
     settings = json.dumps(work.settings)

@@ -40,6 +40,7 @@ class Peer:
             cwd=models,
             bufsize=0,
         )
+        _confine(self._process.pid, threads)
         self._rest = b""
         self.versions: dict[str, str] = {}
 
@@ -103,6 +104,14 @@ class Peer:
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
                 stream.close()
+
+
+def _confine(process: int, threads: int) -> None:
+    """Keep a process to as many processors as it may use threads: XLA counts those, and takes no number."""
+    if hasattr(os, "sched_setaffinity"):
+        allowed = sorted(os.sched_getaffinity(0))
+        if threads < len(allowed):
+            os.sched_setaffinity(process, allowed[:threads])
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -32,17 +32,16 @@ def _bars(samples: dict[str, Any], title: str, file: Path) -> bool:
     for name, found in samples.items():
         for verdict in verdicts(WORKS[name], found, samples):
             if verdict.ratio and verdict.bar in WORKS[name].bars and not verdict.bar.absolute:
-                rows.append((f"{WORKS[name].title}  ({verdict.against})", verdict))
+                rows.append((f"{WORKS[name].title}  ({verdict.against})", verdict, verdict.ratio))
     if not rows:
         return False
     axes = _axes(len(rows))
-    for height, (_, verdict) in enumerate(rows):
-        found = verdict.ratio
+    for height, (_, verdict, found) in enumerate(rows):
         color = REACHED if verdict.reached else MISSED
         axes.barh(height, found.value, color=color, height=0.6)
         axes.plot([found.low, found.high], [height, height], color=BAR, linewidth=1)
         axes.plot([verdict.bar.limit] * 2, [height - 0.42, height + 0.42], color=BAR, linewidth=2.5)
-    _label(axes, [label for label, _ in rows], "ratio of medians (lower is better); the mark is the bar")
+    _label(axes, [label for label, *_ in rows], "ratio of medians (lower is better); the mark is the bar")
     return _save(axes, title, file)
 
 

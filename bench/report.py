@@ -12,10 +12,10 @@ from .works import MXNET, PEERS, WORKS, Bar, Work
 INTRODUCTION = """\
 # Benchmarks
 
-regluon beside its peers, each in an environment and a process of its own, in one run. In every round each peer has
-a turn, one after another, with the same number of threads; a number is the median of the rounds, and a ratio that of
-two medians (lower is better), followed by the quartiles of the ratios of single rounds. A bar is what regluon set out to
-reach; every one is listed, reached or not. `python bench/run.py` makes this page: see [bench](../bench/README.md).
+regluon beside its peers, each in an environment and a process of its own. In every round each peer has a turn,
+one after another, with the same number of threads. A number is the median of the rounds, and a ratio that of
+two medians (lower is better), followed by the quartiles of the ratios of single rounds. A bar is what regluon
+set out to reach; every one is listed, reached or not. `python bench/run.py` makes this page.
 """
 QUICK = "**A quick run: few rounds and calls. Its numbers show that everything runs, and nothing else.**\n"
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -56,7 +56,7 @@ def page(results: dict[str, Any], plots: list[tuple[str, str]]) -> str:
         "Ratios to the originals; the bar is 1.02.\n",
         _originals(works, judged),
         "## Every peer\n",
-        "Medians. A dash stands for a peer that takes no part in a row or gave no number; the reasons are below.\n",
+        "Medians. A dash: the peer takes no part in the row, or gave no number for a reason told below.\n",
         _everybody(works, samples),
         _reasons(works, results),
     ]
@@ -80,8 +80,8 @@ def _score(judged: dict[str, list[Verdict]]) -> str:
     missed = sum(verdict.reached is False for verdict in counted)
     unknown = len(counted) - reached - missed
     return (
-        f"Of {len(counted)} bars, those of the next section included, {reached} are reached, {missed} are not, and "
-        f"{unknown} could not be compared.\n"
+        f"Of {len(counted)} bars, those of the next section included, {reached} are reached, {missed} are "
+        f"not, and {unknown} could not be compared.\n"
     )
 
 
@@ -137,7 +137,11 @@ def _originals(works: list[Work], judged: dict[str, list[Verdict]]) -> str:
     for work in works:
         cells = {peer: "-" for peer in MXNET}
         for verdict in judged[work.name]:
-            if verdict.bar in work.bars or len(verdict.bar.against) != 1 or verdict.bar.against[0] not in MXNET:
+            if (
+                verdict.bar in work.bars
+                or len(verdict.bar.against) != 1
+                or verdict.bar.against[0] not in MXNET
+            ):
                 continue
             if verdict.ratio is not None:
                 cells[verdict.bar.against[0]] = _ratio(verdict) + ("" if verdict.reached else " **slower**")

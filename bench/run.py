@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -12,20 +13,24 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import environments, machine, plots, report, works  # noqa: E402
-from bench.measure import Bench, Effort, Result  # noqa: E402
-from bench.peer import ROOT  # noqa: E402
+from bench import environments, machine, plots, report, works
+from bench.measure import Bench, Effort, Result
+from bench.peer import ROOT
 
 DATA = "benchmarks.json"
 
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", action="append", default=[], metavar="NAME", help="a work, or part of its name")
+    parser.add_argument(
+        "--work", action="append", default=[], metavar="NAME", help="a work, or part of its name"
+    )
     parser.add_argument("--peers", metavar="A,B", help=f"of {', '.join(works.PEERS)}; all by default")
     parser.add_argument("--rounds", type=int, default=None, help="turns of each peer; 7 by default")
     parser.add_argument("--quick", action="store_true", help="2 rounds of few calls; writes no documentation")
-    parser.add_argument("--threads", type=int, default=machine.cores(), help="of every peer; all cores by default")
+    parser.add_argument(
+        "--threads", type=int, default=machine.cores(), help="of every peer; all cores by default"
+    )
     parser.add_argument(
         "--environments",
         type=Path,
@@ -33,9 +38,13 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
         metavar="DIR",
         help="where the peers are installed; %(default)s by default",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where page, plots and data go; docs by default")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where page, plots and data go; docs by default"
+    )
     parser.add_argument("--list", action="store_true", help="list the works and stop")
-    parser.add_argument("--report", action="store_true", help="write the page again from the data of earlier runs")
+    parser.add_argument(
+        "--report", action="store_true", help="write the page again from the data of earlier runs"
+    )
     return parser.parse_args(words)
 
 
@@ -57,8 +66,13 @@ def main(words: list[str] | None = None) -> int:
     effort = Effort(given.rounds or 7, threads=given.threads)
     if given.quick:
         effort = Effort(given.rounds or 2, seconds=0.05, least=1, threads=given.threads)
-    results = _earlier(out / DATA, keep=bool(given.work) or given.report, quick=given.quick, effort=effort)
-    if not given.report:
+    if given.report:
+        if not (out / DATA).exists():
+            print(f"{out / DATA} is not there: run the benchmark without --report first", file=sys.stderr)
+            return 2
+        results = _stored(out / DATA)
+    else:
+        results = _started(out / DATA, keep=bool(given.work), quick=given.quick, effort=effort)
         bench = Bench(folder, effort, tell)
         for work in chosen:
             tell(work.title)
@@ -78,9 +92,9 @@ def tell(text: str) -> None:
 
 
 def _tell_result(work: works.Work, result: Result) -> None:
-    for peer in sorted(result.samples, key=lambda name: sorted(result.samples[name])):
-        values = sorted(result.samples[peer])
-        tell(f"  {peer:16} {report.quantity(values[len(values) // 2], work.unit)}")
+    medians = {peer: statistics.median(values) for peer, values in result.samples.items()}
+    for peer, median in sorted(medians.items(), key=lambda pair: pair[1]):
+        tell(f"  {peer:16} {report.quantity(median, work.unit)}")
 
 
 def _peers(text: str | None) -> list[str]:
@@ -93,9 +107,15 @@ def _peers(text: str | None) -> list[str]:
     return peers
 
 
-def _earlier(file: Path, keep: bool, quick: bool, effort: Effort) -> dict[str, Any]:
-    """The results to add to: those of earlier runs on this machine if they are kept, else none."""
-    now = {
+def _stored(file: Path) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads(file.read_text())
+    results["works"] = {name: found for name, found in results["works"].items() if name in works.WORKS}
+    return results
+
+
+def _started(file: Path, keep: bool, quick: bool, effort: Effort) -> dict[str, Any]:
+    """The results to add to: those of earlier runs like this one if they are kept, else none."""
+    results: dict[str, Any] = {
         "machine": machine.describe(),
         "threads": effort.threads,
         "rounds": effort.rounds,
@@ -103,13 +123,11 @@ def _earlier(file: Path, keep: bool, quick: bool, effort: Effort) -> dict[str, A
         "works": {},
     }
     if keep and file.exists():
-        earlier: dict[str, Any] = json.loads(file.read_text())
-        same = all(earlier[name] == now[name] for name in ("machine", "threads", "quick"))
-        if same or file.exists() and effort is None:
-            now["works"] = {name: found for name, found in earlier["works"].items() if name in works.WORKS}
-        else:
-            tell("The earlier results are of another machine, number of threads or effort: they are dropped")
-    return now
+        earlier = _stored(file)
+        if all(earlier[name] == results[name] for name in ("machine", "threads", "rounds", "quick")):
+            return earlier
+        tell("The earlier results are of another machine, or of another number of threads or rounds: dropped")
+    return results
 
 
 def _write(file: Path, text: str) -> None:

@@ -14,7 +14,7 @@ Samples = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of medians, and the quartiles of the ratios of single rounds, in which both ran side by side."""
+    """A ratio of medians, and the quartiles of the ratios of single rounds, where both ran side by side."""
 
     value: float
     low: float
@@ -52,7 +52,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-    """Ours to theirs. Rounds are compared in pairs; with different numbers of rounds the shorter one counts."""
+    """Ours to theirs. Rounds are compared in pairs, those that only one of the two has in none."""
     pairs = [mine / other for mine, other in zip(ours, theirs, strict=False)]
     low, high = quartiles(pairs)
     return Ratio(statistics.median(ours) / statistics.median(theirs), low, high)

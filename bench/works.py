@@ -52,8 +52,8 @@ class Bar:
 class Work:
     """One row: a network, how it is used, and on what.
 
-    ``kind`` is "inference", "training", "first_call", "memory", "graph" or "eager". ``fresh`` works are measured
-    once a process, so that every round starts new ones. Memory is measured in bytes, all else in seconds.
+    ``kind`` is "inference", "training", "first_call", "memory", "graph" or "eager". ``fresh`` works can be
+    measured once a process, so that every round starts new ones. Memory is in bytes, all else in seconds.
     """
 
     name: str
@@ -149,7 +149,14 @@ def _sequences() -> list[Work]:
     ]
     return [
         *bert,
-        Work("lstm-b32", "LSTM 2x650, batch 32, length 35", "lstm", batch=32, bars=(Bar(0.95, TORCH),), settings=lstm),
+        Work(
+            "lstm-b32",
+            "LSTM 2x650, batch 32, length 35",
+            "lstm",
+            batch=32,
+            bars=(Bar(0.95, TORCH),),
+            settings=lstm,
+        ),
         Work(
             "lstm-training-b32",
             "LSTM 2x650 training, batch 32, length 35",

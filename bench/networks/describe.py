@@ -1,6 +1,7 @@
 """The layers of a feed-forward network, taken from its Gluon block's symbol.
 
-Twins for other peers are built from this list, so that they have exactly the layers and shapes of the Gluon network.
+Twins for other peers are built from this list, so that they have exactly the layers and shapes of the Gluon
+network.
 ``python -m bench.networks.describe NETWORK FILE`` writes the list, in an environment that has regluon.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Step:
-    """One operator: the names of the steps (or "data") that it reads, its attributes, and its weights' shapes."""
+    """One operator: the steps (or "data") that it reads, its attributes, and its weights' shapes."""
 
     name: str
     op: str

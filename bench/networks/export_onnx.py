@@ -1,6 +1,7 @@
-"""Write a network as an ONNX file: ``python -m bench.networks.export_onnx NETWORK BATCH SETTINGS MODELS FILE``.
+"""Write a network as an ONNX file.
 
-It runs in torch's environment, and writes the torch twin with the batch's size fixed.
+``python -m bench.networks.export_onnx NETWORK BATCH SETTINGS MODELS FILE`` runs in torch's environment and
+writes the torch twin with the batch's size fixed.
 """
 
 from __future__ import annotations

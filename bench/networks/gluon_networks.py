@@ -1,7 +1,8 @@
 """The networks as Gluon blocks, written once for regluon and for both generations of MXNet.
 
-Each function takes the package to build with. MXNet 1.x calls ``hybrid_forward``, MXNet 2 and regluon ``forward``; a
-block here writes ``compute(np, npx, x)``, and `hybrid` gives it the method that its package calls.
+Each function takes the package to build with. MXNet 1.x calls ``hybrid_forward``, MXNet 2 and regluon
+``forward``; a block here writes ``compute(np, npx, x)``, and `hybrid` gives it the method that its package
+calls.
 """
 
 from __future__ import annotations

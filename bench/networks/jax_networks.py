@@ -89,11 +89,14 @@ def _pooling(step: Step, weights: Parameters, x: Any) -> Any:
         return x.mean((2, 3), keepdims=True) if average else x.max((2, 3), keepdims=True)
     kernel, stride = attributes["kernel"], attributes.get("stride") or (1, 1)
     borders = [(0, 0), (0, 0)]
-    for size, window, move, pad in zip(x.shape[2:], kernel, stride, attributes.get("pad") or (0, 0), strict=True):
+    for size, window, move, pad in zip(
+        x.shape[2:], kernel, stride, attributes.get("pad") or (0, 0), strict=True
+    ):
         beyond = (size + 2 * pad - window) % move
         rounds_up = attributes.get("pooling_convention", "valid") == "full" and beyond
         borders.append((pad, pad + (move - beyond if rounds_up else 0)))
-    start = jnp.asarray(0 if average else -jnp.inf, x.dtype)
+    # A concrete number: only then does JAX see a sum or a maximum, which it can differentiate.
+    start = numpy.array(0 if average else -numpy.inf, x.dtype)
     combine = lax.add if average else lax.max
     y = lax.reduce_window(x, start, combine, (1, 1, *kernel), (1, 1, *stride), borders)
     return y / (kernel[0] * kernel[1]) if average else y
@@ -134,7 +137,9 @@ def _encoder(layers: int) -> tuple[Parameters, Apply]:
 
     def norm(weights: Any, x: Any) -> Any:
         centred = x - x.mean(-1, keepdims=True)
-        return centred * lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-12) * weights[0] + weights[1]
+        return (
+            centred * lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-12) * weights[0] + weights[1]
+        )
 
     def apply(parameters: Parameters, x: Any, training: bool) -> tuple[Any, Parameters]:
         for layer in range(layers):

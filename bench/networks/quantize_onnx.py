@@ -1,6 +1,6 @@
 """Write an int8 copy of an ONNX file: ``python -m bench.networks.quantize_onnx FILE INT8_FILE``.
 
-It runs in ONNX Runtime's environment; the copy has quantize and dequantize nodes, which OpenVINO reads as well.
+It runs in ONNX Runtime's environment; the copy has quantize and dequantize nodes, which OpenVINO reads too.
 Calibration is on random images, since only speed is asked of it.
 """
 

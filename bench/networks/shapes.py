@@ -29,7 +29,8 @@ MODEL_ZOO = {
 
 
 def input_shape(network: str, batch: int, settings: dict[str, int]) -> tuple[int, ...]:
-    """The shape of a network's input: images NCHW, sequences (batch, length, channels), those of the LSTM time first.
+    """The shape of a network's input: images NCHW, sequences (batch, length, channels) or, for the LSTM,
+    (length, batch, channels).
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The networks as torch modules: built from a described Gluon network, or written where torch has its own layers."""
+"""The networks as torch modules: from a described Gluon network, or of torch's own layers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class BertLayer(nn.Module):
 
 
 def from_steps(steps: list[Step]) -> nn.Module:
-    """A module whose generated ``forward`` is straight-line code, as a person would write it for these layers."""
+    """A module whose generated ``forward`` is straight-line code, as a person would write it."""
     modules: dict[str, nn.Module] = {}
     graph = torch.fx.Graph()
     values = {"data": graph.placeholder("data")}

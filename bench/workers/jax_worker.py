@@ -1,4 +1,4 @@
-"""JAX, jitted for the CPU; it has no layers of its own, so its networks are plain functions of lax operators."""
+"""JAX, jitted for the CPU; it has no layers of its own, so its networks are functions of lax operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from bench.workers.protocol import Prepared, Unsupported, serve
 def setting(work: dict[str, Any]) -> tuple[Any, Any, Any]:
     parameters, apply = build(work["network"], work["settings"], Path(sys.argv[2]))
     shape = input_shape(work["network"], work["batch"], work["settings"])
-    return parameters, apply, jnp.asarray(numpy.random.default_rng(0).normal(size=shape).astype(numpy.float32))
+    return (
+        parameters,
+        apply,
+        jnp.asarray(numpy.random.default_rng(0).normal(size=shape).astype(numpy.float32)),
+    )
 
 
 def cast(tree: Any, dtype: str) -> Any:

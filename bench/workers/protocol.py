@@ -22,8 +22,8 @@ class Unsupported(Exception):
 class Prepared:
     """A work that is ready to be repeated.
 
-    ``call`` does it once; ``finish`` waits for what calls left running. ``first`` holds what can be measured once
-    only (the seconds of a first call), and ``notes`` what the report should tell.
+    ``call`` does it once; ``finish`` waits for what calls left running. ``first`` holds the seconds of
+    a first call, which can be measured once only.
     """
 
     def __init__(
@@ -31,12 +31,10 @@ class Prepared:
         call: Callable[[], Any],
         finish: Callable[[], Any] | None = None,
         first: float | None = None,
-        notes: str = "",
     ) -> None:
         self.call = call
         self.finish = finish
         self.first = first
-        self.notes = notes
 
     def run(self, iterations: int) -> float:
         """Seconds a call, over a number of calls in a row."""
@@ -75,8 +73,9 @@ def threads() -> int:
 def serve(prepare: Callable[[dict[str, Any]], Prepared], versions: Callable[[], dict[str, str]]) -> None:
     """Answer requests until the input ends.
 
-    ``{"do": "prepare", "work": {...}}`` makes a work ready, ``{"do": "run", "iterations": n}`` repeats it. An answer
-    has ``error`` (a failure) or ``skipped`` (the peer has no such thing) in place of its result.
+    ``{"do": "prepare", "work": {...}}`` makes a work ready, ``{"do": "run", "iterations": n}`` repeats it,
+    and ``{"do": "memory"}`` tells the peak of memory. An answer has ``error`` (a failure) or ``skipped`` (the
+    peer has no such thing) in place of its result.
     """
     # What libraries print must not end up between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -86,7 +85,7 @@ def serve(prepare: Callable[[dict[str, Any]], Prepared], versions: Callable[[], 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "prepare":
             ready[:] = [prepare(request["work"])]
-            return {"first": ready[0].first, "notes": ready[0].notes}
+            return {"first": ready[0].first}
         if request["do"] == "memory":
             return {"bytes": peak_memory()}
         return {"seconds": ready[0].run(int(request["iterations"]))}

@@ -103,7 +103,9 @@ def prepare(work: dict[str, Any]) -> Prepared:
     kind = work["kind"]
     if kind == "memory":
         return training(work) if work["settings"].get("training") else inference(work)
-    return {"inference": inference, "training": training, "first_call": first_call, "eager": eager}[kind](work)
+    return {"inference": inference, "training": training, "first_call": first_call, "eager": eager}[kind](
+        work
+    )
 
 
 def versions() -> dict[str, str]:

@@ -64,6 +64,19 @@ from .base.device import (  # noqa: E402
 from .base.naming import AttrScope  # noqa: E402
 from .compat import install_as_mxnet  # noqa: E402
 from .symbol import Symbol  # noqa: E402
+from .util import (  # noqa: E402
+    is_np_array,
+    is_np_default_dtype,
+    is_np_shape,
+    np_array,
+    np_default_dtype,
+    np_shape,
+    set_np_shape,
+    use_np,
+    use_np_array,
+    use_np_default_dtype,
+    use_np_shape,
+)
 
 rnd = random
 
@@ -78,6 +91,8 @@ _LATER = {
     "module": "module",
     "mon": "monitor",
     "monitor": "monitor",
+    "profiler": "profiler",
+    "onnx": "onnx",
     "executor": "executor",
     "visualization": "visualization",
     "viz": "visualization",
@@ -124,6 +139,9 @@ __all__ = [
     "init",
     "initializer",
     "install_as_mxnet",
+    "is_np_array",
+    "is_np_default_dtype",
+    "is_np_shape",
     "kv",
     "kvstore",
     "lr_scheduler",
@@ -132,6 +150,9 @@ __all__ = [
     "nd",
     "ndarray",
     "np",
+    "np_array",
+    "np_default_dtype",
+    "np_shape",
     "npx",
     "num_gpus",
     "numpy",
@@ -142,8 +163,13 @@ __all__ = [
     "recordio",
     "serial",
     "set_api",
+    "set_np_shape",
     "sym",
     "symbol",
+    "use_np",
+    "use_np_array",
+    "use_np_default_dtype",
+    "use_np_shape",
     "util",
     "waitall",
 ]

@@ -40,7 +40,12 @@ def demo(
         raise typer.Exit(2)
     from .demo import run_demo
 
-    raise typer.Exit(run_demo(out, data, epochs, seed))
+    try:
+        raise typer.Exit(run_demo(out, data, epochs, seed))
+    except OSError as error:
+        # Files that are not there, or a folder that cannot be written to.
+        typer.echo(f"regluon demo: {error}", err=True)
+        raise typer.Exit(1) from error
 
 
 @app.command()

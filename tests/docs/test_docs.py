@@ -27,7 +27,14 @@ def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "docs/hybridize-in-ten-minutes.md", "docs/coming-from-mxnet.md", "docs/torch.md"]
+    "name",
+    [
+        "README.md",
+        "docs/hybridize-in-ten-minutes.md",
+        "docs/coming-from-mxnet.md",
+        "docs/torch.md",
+        "docs/insight.md",
+    ],
 )
 def test_code_of_a_page_runs_in_order(name: str, tmp_path: Path) -> None:
     blocks = [match["code"] for match in FENCE.finditer((ROOT / name).read_text()) if not match["file"]]

@@ -145,6 +145,31 @@ def test_outputs_and_gradients_lie_rows_first() -> None:
     assert out._t.is_contiguous() and x.grad._t.is_contiguous()
 
 
+@pytest.mark.parametrize("kind", ["relu", "tanh", "sigmoid"])
+@pytest.mark.parametrize("norm", [False, True])
+def test_pooling_before_the_activation_has_the_same_gradients(kind: str, norm: bool) -> None:
+    states = []
+    for hybridize in (False, True):
+        mx.random.seed(6)
+        net = nn.HybridSequential()
+        net.add(nn.Conv2D(4, 3, in_channels=2))
+        if norm:
+            net.add(nn.BatchNorm(in_channels=4))
+        net.add(nn.Activation(kind), nn.MaxPool2D(2), nn.Dense(3, in_units=36))
+        net.initialize(mx.init.Xavier())
+        x = mx.nd.random.normal(shape=(3, 2, 8, 8))
+        x.attach_grad()
+        if hybridize:
+            net.hybridize()
+        with mx.autograd.record():
+            out = net(x)
+            loss = (out * out).sum()
+        loss.backward()
+        states.append(state_of(net, x))
+    assert operators(net)[-4:-2] == ["Pooling", "activation"] or "activation" in operators(net)
+    same(states[1], states[0])
+
+
 def test_an_activation_does_not_overwrite_what_is_read_elsewhere() -> None:
     class Shared(mx.gluon.HybridBlock):
         def __init__(self) -> None:

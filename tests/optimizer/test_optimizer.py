@@ -153,7 +153,6 @@ def test_low_precision():
 
 def test_langevin_noise_has_the_right_size():
     import regluon as mx
-from regluon.optimizer import adam as adam_module
 
     mx.random.seed(3)
     weight = array([0.0] * 20000)
@@ -219,7 +218,8 @@ def test_adam_in_one_kernel_equals_the_list_kernels(options, monkeypatch) -> Non
     for fused in (True, False):
         if not fused:
             monkeypatch.setattr(adam, "_FUSED", None)
-        updater = optimizer.get_updater(optimizer.create("adam", learning_rate=0.1, rescale_grad=0.5, **options))
+        rule = optimizer.create("adam", learning_rate=0.1, rescale_grad=0.5, **options)
+        updater = optimizer.get_updater(rule)
         weights = [NDArray._wrap(torch.from_numpy(start.copy()), None) for start in starts]
         for step in changes:
             updater([0, 1], [NDArray._wrap(torch.from_numpy(g), None) for g in step], weights)

@@ -249,6 +249,21 @@ def test_other_padding_stays(options: dict) -> None:
     ]
 
 
+@pytest.mark.parametrize("activate", [mx.sym.tanh, mx.sym.sigmoid, mx.sym.relu])
+def test_a_maximum_is_taken_before_an_activation_that_is_costly(activate) -> None:
+    pooled = mx.sym.Pooling(activate(x), kernel=(2, 2), stride=(2, 2), pool_type="max")
+    names = Case(pooled, ["x"], x=(2, 3, 8, 8)).run(fuse.pool_first)
+    assert names == (["relu", "Pooling"] if activate is mx.sym.relu else ["Pooling", activate.__name__])
+
+
+def test_an_average_or_an_activation_read_elsewhere_stays() -> None:
+    average = mx.sym.Pooling(mx.sym.tanh(x), kernel=(2, 2), pool_type="avg")
+    assert Case(average, ["x"], x=(2, 3, 8, 8)).run(fuse.pool_first) == ["tanh", "Pooling"]
+    active = mx.sym.tanh(x)
+    twice = mx.sym.Group([mx.sym.Pooling(active, kernel=(2, 2), pool_type="max"), active])
+    assert Case(twice, ["x"], x=(2, 3, 8, 8)).run(fuse.pool_first) == ["tanh", "Pooling"]
+
+
 def test_channels_last_convolutions_become_transposes_that_cancel() -> None:
     def conv(data, name):
         return mx.sym.Convolution(

@@ -96,7 +96,9 @@ class _Facade(ModuleType):
         self.__dict__["_target"] = target
         self.__path__: list[str] = []  # so that importlib takes it for a package
         self.__spec__ = importlib.machinery.ModuleSpec(name, _Loader(target), is_package=True)
-        self.__doc__ = importlib.import_module(target).__doc__
+        shown = importlib.import_module(target)
+        self.__doc__ = shown.__doc__
+        self.__file__ = getattr(shown, "__file__", None)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):

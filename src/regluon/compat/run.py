@@ -53,7 +53,8 @@ def run_program(target: str, arguments: Sequence[str], is_module: bool = False, 
         if is_module:
             runpy.run_module(target, run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(target, run_name="__main__")
+            # As python does it, __file__ is absolute: the program may change its folder.
+            runpy.run_path(os.path.abspath(target), run_name="__main__")
     except SystemExit as stop:
         return _exit_status(stop)
     except KeyboardInterrupt:

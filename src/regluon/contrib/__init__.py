@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 # Where each module lives.
-_PLACES = {"amp": "regluon.amp"}
+_PLACES = {"amp": "regluon.amp", "quantization": "regluon.contrib.quantization"}
 
 
 def __getattr__(name: str) -> Any:

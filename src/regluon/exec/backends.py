@@ -19,6 +19,7 @@ from ..graph.node import Entry, Node, topological
 from ..ops.infer import infer_specs
 from ..ops.opdef import Spec
 from ..runtime.handles import kinds
+from .engines import ENGINES, Engine
 from .partition import Subgraph, make_node, partition, replace_chains
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Subgraph",
     "apply",
     "constant",
+    "engine_of",
     "get",
     "list_backends",
     "make_node",
@@ -37,7 +39,7 @@ __all__ = [
 ]
 
 _BACKENDS: dict[str, Backend] = {}
-_BUILT_IN = ("default", "static_shape")
+_BUILT_IN = ("default", "static_shape", *ENGINES)
 Rewrite = Callable[[Sequence[Entry], dict[str, Any]], Sequence[Entry]]
 
 
@@ -53,12 +55,22 @@ class Backend:
         Use `partition`, or `regluon.graph.node.rebuild`.
     inference_only : bool
         Whether graphs that were recorded in train mode or under ``autograd.record()`` are left alone.
+    engine : Engine, optional
+        What runs the graph at prediction, in place of our own kernels.
     """
 
-    def __init__(self, name: str, rewrite: Rewrite, inference_only: bool = False) -> None:
+    def __init__(
+        self, name: str, rewrite: Rewrite, inference_only: bool = False, engine: Engine | None = None
+    ) -> None:
         self.name = name
         self.rewrite = rewrite
         self.inference_only = inference_only
+        self.engine = engine
+
+    def check(self, options: dict[str, Any]) -> None:
+        """Refuse what the backend cannot do here: see `Engine.check`. A rewrite takes any options."""
+        if self.engine is not None:
+            self.engine.check(options)
 
     def __repr__(self) -> str:
         return f"<backend {self.name}>"
@@ -197,6 +209,7 @@ def apply(
     graph = list(entries)
     for name, options in chain:
         backend = get(name)
+        backend.check(options)
         if backend.inference_only and (training or recording):
             continue
         before = topological(graph)
@@ -273,5 +286,41 @@ def _same(entries: Sequence[Entry], options: dict[str, Any]) -> Sequence[Entry]:
     return entries
 
 
+def engine_of(chain: Sequence[tuple[str, dict[str, Any]]]) -> tuple[str, dict[str, Any]] | None:
+    """The engine, with its options, that the last backend of a chain to name one asks for."""
+    for name, options in reversed(chain):
+        if name in ("default", "static_shape"):
+            return None
+        if name in ENGINES:
+            return name, options
+    return None
+
+
+def _inductor(entries: Sequence[Entry], options: dict[str, Any]) -> Sequence[Entry]:
+    """Predictions compiled by torch's Inductor; needs a C++ compiler."""
+    return entries
+
+
+def _onnxruntime(entries: Sequence[Entry], options: dict[str, Any]) -> Sequence[Entry]:
+    """Predictions in ONNX Runtime; needs the extra regluon[onnxruntime]."""
+    return entries
+
+
+def _openvino(entries: Sequence[Entry], options: dict[str, Any]) -> Sequence[Entry]:
+    """Predictions in OpenVINO; needs the extra regluon[openvino]."""
+    return entries
+
+
+def _auto(entries: Sequence[Entry], options: dict[str, Any]) -> Sequence[Entry]:
+    """The fastest of the backends that are installed, timed on the first call of each shape."""
+    return entries
+
+
+_REWRITES: dict[str, Rewrite] = {
+    "inductor": _inductor,
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+    "auto": _auto,
+}
 for _name in _BUILT_IN:
-    _BACKENDS[_name] = Backend(_name, _same)
+    _BACKENDS[_name] = Backend(_name, _REWRITES.get(_name, _same), engine=ENGINES.get(_name))

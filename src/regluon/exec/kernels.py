@@ -28,6 +28,7 @@ from ..ops.internal import (
 )
 from ..ops.opdef import Spec
 from ..passes.rewrite import Reads, Settings, make, rewrite, shape_of
+from .quantized import integer_candidates
 
 __all__ = ["Layouts", "available", "candidates", "choose_kernels", "contiguous_outputs"]
 
@@ -128,7 +129,7 @@ def candidates(node: Node, inputs: tuple[Entry, ...], settings: Settings, layout
         return _dense(node, inputs, settings)
     if node.op is UNARY:
         return {"unary": lambda: _unary(node, inputs)}
-    return {"plain": None}
+    return integer_candidates(node, inputs, settings)
 
 
 def choose_kernels(entries: Sequence[Entry], settings: Settings, choose: Choose | None = None) -> list[Entry]:
@@ -155,6 +156,7 @@ def choose_kernels(entries: Sequence[Entry], settings: Settings, choose: Choose 
 
 _KEEP_LAYOUT = frozenset(
     {"Pooling", "add", "unary", "relu", "clip", "sigmoid", "tanh", "Activation", "LeakyReLU", "affine"}
+    | {"quantize", "dequantize", "quantized_max_pool"}
 )
 
 
@@ -180,13 +182,13 @@ class Layouts:
         op = node.op
         if op is None:
             return False
-        if op.name in ("onednn_convolution", "channels_last"):
+        if op.name in ("onednn_convolution", "onednn_quantized_convolution", "channels_last"):
             return True
         spec = node.specs[0] if node.specs else None
         if spec is None or len(spec.shape) != 4:
             return False
-        if op.name == "Concat":
-            return node.full_attrs["dim"] == 1 and all(self.is_last(e) for e in node.inputs)
+        if op.name in ("Concat", "quantized_concatenate"):
+            return node.full_attrs.get("dim", 1) == 1 and all(self.is_last(e) for e in node.inputs)
         if op.name == "add":
             return all(self.is_last(e) for e in node.inputs)
         return op.name in _KEEP_LAYOUT and self.is_last(node.inputs[0])

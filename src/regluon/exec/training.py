@@ -18,6 +18,8 @@ from torch.nn import functional
 from ..graph.node import Entry, Node
 from ..ops.defs.normalization import _scale as scale_of
 from ..ops.internal import InternalOp, apply_unary, channels_last
+from ..passes import Watch
+from ..passes.fuse import sink_activations
 from ..passes.layers import activation_of, is_addition
 from ..passes.lint import lint
 from ..passes.rewrite import Reads, has_dims, make, rewrite
@@ -40,9 +42,8 @@ def for_training(
     if device != "cpu":
         return list(entries)
     current = list(entries)
-    joins: list[Joined] = [_use_common_forms, _join_activations]
-    if training:
-        joins = [_use_norms, *joins]
+    norms: list[Joined] = [_use_norms] if training else []
+    joins: list[Joined] = [_pool_first, *norms, _use_common_forms, _join_activations]
     for each in joins:
         before, current = current, each(current)
         lint(current, each.__name__)
@@ -86,11 +87,16 @@ def _sum(first: Tensor, second: Tensor, *, kind: str | None = None) -> Tensor:
     return apply_unary(first + second, kind, in_place=True)
 
 
+def _activation(data: Tensor, *, kind: str) -> Tensor:
+    return apply_unary(data, kind, in_place=True)
+
+
 CONVOLUTION = InternalOp(
     "convolution_channels_last", _convolution, ("stride", "pad", "dilate", "groups", "kind")
 )
 DENSE = InternalOp("dense", _dense, ("flatten", "kind"))
 SUM = InternalOp("sum", _sum, ("kind",))
+ACTIVATION = InternalOp("activation", _activation, ("kind",))
 CONTIGUOUS = InternalOp("contiguous", Tensor.contiguous, fresh=False)
 
 
@@ -147,6 +153,11 @@ def _images(node: Node, inputs: tuple[Entry, ...]) -> Any:
     return [make(CONVOLUTION, node, inputs, chosen)]
 
 
+def _pool_first(entries: Sequence[Entry]) -> list[Entry]:
+    """The maximum of activations as the activation of the maximum, forward and backward."""
+    return sink_activations(entries, _BY_RESULT)
+
+
 def _join_activations(entries: Sequence[Entry]) -> list[Entry]:
     """An activation on a value that nothing else reads overwrites it."""
 
@@ -155,6 +166,8 @@ def _join_activations(entries: Sequence[Entry]) -> list[Entry]:
         if activation is None or activation[0] not in _BY_RESULT or not reads(0):
             return None
         layer = inputs[0].node
+        if layer.op is not None and layer.op.name == "Pooling":
+            return [make(ACTIVATION, node, inputs[:1], {"kind": activation[0]})]
         if layer.op in (CONVOLUTION, DENSE, SUM) and not layer.attrs.get("kind"):
             assert layer.op is not None
             return [make(layer.op, layer, layer.inputs, {**layer.attrs, "kind": activation[0]})]

@@ -17,7 +17,8 @@ import torch
 from ..base import config, rng
 from ..base.device import cpu
 from ..base.errors import MXNetError
-from ..exec import Plan, interpret
+from ..exec import Plan, engines, interpret
+from ..exec.backends import engine_of
 from ..graph.node import Node
 from ..graph.tensor_names import input_names, output_name
 from ..runtime.gradient import interpret_recorded, zero_link
@@ -32,7 +33,7 @@ from .recorded import InputSpec, Recorded, pattern_of
 from .recording import trace
 from .structure import LEAF, flatten, numbers_in, regroup
 
-__all__ = ["CachedGraph", "tracing"]
+__all__ = ["CachedGraph", "on_integers", "tracing"]
 
 MOST_GRAPHS = 8
 MOST_PLANS = 8
@@ -59,7 +60,8 @@ class Call:
         if self.chosen is not None:
             return self.chosen
         self.count += 1
-        if self.count < 2 and not cached.block._flags.get("static_shape"):
+        flags = cached.block._flags
+        if self.count < 2 and not flags.get("static_shape") and not cached.engine(self.recorded):
             return self.recorded.program
         self.chosen = cached.plan(self.recorded, tensors)
         return self.chosen
@@ -86,7 +88,7 @@ class Shortcut:
     def of(cls, recorded: Recorded, plan: Any, flat: list[Any]) -> Shortcut | None:
         """A shortcut where one can be made."""
         simple = (
-            type(plan) is Plan
+            isinstance(plan, Plan)
             and recorded.mode == (False, False)
             and len(flat) == 1
             and recorded.in_structure == ("tuple", LEAF)
@@ -136,6 +138,7 @@ class CachedGraph:
         self.warned = False
         self.traces = 0
         self.plans = 0
+        self.reports: list[engines.Report] = []
         self.shortcut: Shortcut | None = None
 
     # Calls ----------------------------------------------------------------------
@@ -426,6 +429,8 @@ class CachedGraph:
                 if chosen is program:
                     results = recorded.owned(results, tensors)
                 hooked = self.block._forward_hooks or self.block._forward_pre_hooks
+                # A shortcut is not asked for a mode: it is for calls without mixed precision.
+                hooked = hooked or state.amp is not None
                 self.shortcut = None if hooked else Shortcut.of(recorded, chosen, flat)
             made = [
                 cls._wrap(tensor, context) for cls, tensor in zip(recorded.classes, results, strict=False)
@@ -434,7 +439,7 @@ class CachedGraph:
             tensors = [array._t if array._g is None else array._g for array in arrays]
             if hooks:
                 results = self._watched(recorded, tensors, key, True, context)
-            elif _on_integers(recorded, arrays, tensors):
+            elif on_integers(recorded, arrays, tensors):
                 return self._run_on_integers(recorded, arrays, key, context)
             else:
                 results = program(key, tensors)
@@ -460,14 +465,25 @@ class CachedGraph:
             _write_back(arrays[place], result._t if result._g is None else result._g)
         return regroup(recorded.out_structure, iter(made))
 
+    def engine(self, recorded: Recorded) -> tuple[str, dict[str, Any]] | None:
+        """The engine that was asked for, and its options, where it may run this graph: at prediction."""
+        chain = self.block._flags.get("backend_chain")
+        return engine_of(chain) if chain and recorded.mode == (False, False) else None
+
     def plan(self, recorded: Recorded, tensors: list[torch.Tensor]) -> Any:
         """A plan of the graph for these tensors' shapes, or its general program where none can be made."""
         count = len(recorded.inputs)
         assert recorded.program is not None
         if self.plans >= MOST_PLANS or recorded.writes_outside():
             return recorded.program
+        engine = self.engine(recorded)
+        tune = bool(self.block._flags.get("static_shape"))
         try:
-            plan = Plan(recorded.program, count, tensors, bool(self.block._flags.get("static_shape")))
+            if engine is None:
+                plan = Plan(recorded.program, count, tensors, tune)
+            else:
+                plan, report = engines.compile_with(*engine, recorded.program, count, tensors, tune)
+                self.reports.append(report)
         except MXNetError:
             # Its operators depend on values, or the inputs do not fit: the general program says which.
             return recorded.program
@@ -551,7 +567,7 @@ def hooked_below(block: Any) -> bool:
     )
 
 
-def _on_integers(recorded: Recorded, arrays: Sequence[Any], tensors: Sequence[torch.Tensor]) -> bool:
+def on_integers(recorded: Recorded, arrays: Sequence[Any], tensors: Sequence[torch.Tensor]) -> bool:
     """Whether integers have gradients in this call: an input's handle is a float shadow, or a cast's is."""
     if any(tensors[place].requires_grad for place in recorded.integers):
         return True

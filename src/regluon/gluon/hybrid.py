@@ -14,7 +14,7 @@ from ..array import NDArray
 from ..base import dtypes
 from ..base.memory import keep_freed_memory
 from ..runtime.handles import kinds
-from ..runtime.state import state
+from ..runtime.state import State, state
 from ..symbol import Symbol
 from .block import Block, _check_flags
 from .cached_graph import CachedGraph, tracing
@@ -37,6 +37,8 @@ class HybridBlock(Block):
     """
 
     OptConstraint = OptConstraint
+    # Whether the computation is a graph from the start, so that it is compiled without hybridize().
+    _is_a_graph = False
 
     def __init__(self, prefix: str | None = None, params: Any = None) -> None:
         super().__init__(prefix, params)
@@ -130,7 +132,8 @@ class HybridBlock(Block):
         inline_limit, forward_bulk_size, backward_bulk_size : int
             Accepted for compatibility: bounds on segment sizes of the original's engine.
         backend : str, optional
-            A registered backend that rewrites the graph.
+            A registered backend: one that rewrites the graph, or an engine that runs predictions
+            ("inductor", "onnxruntime", "openvino", or "auto", which times them; see docs/backends.md).
         backend_opts : dict, optional
             Options for the backend.
         clear : bool
@@ -145,6 +148,8 @@ class HybridBlock(Block):
             For an unknown flag; the message names the nearest.
         ValueError
             For an unknown backend.
+        ImportError
+            For a backend whose package is not installed; the message says how to install it.
         """
         _check_flags(kwargs)
         if isinstance(partition_if_dynamic, str):
@@ -156,7 +161,7 @@ class HybridBlock(Block):
         if backend is not None:
             from ..exec import backends
 
-            backends.get(backend)
+            backends.get(backend).check(backend_opts or {})
         if active and (self._forward_hooks or self._forward_pre_hooks):
             warnings.warn(
                 f'"{self.name}" is being hybridized while still having forward hook/pre-hook. If '
@@ -231,6 +236,42 @@ class HybridBlock(Block):
         self._flags["backend_chain"] = chain
         self._graph_cache().prepare((x, *args))
 
+    @property
+    def backend_reports(self) -> list[Any]:
+        """What an engine (``backend="auto"``, ``"onnxruntime"``, ...) did so far, one `Report` for each plan.
+
+        Empty before the first call, and where no engine was asked for.
+        """
+        cached = self.__dict__["_cached"]
+        return [] if cached is None else list(cached.reports)
+
+    def explain(self, *args: Any, train: bool = False, **kwargs: Any) -> Any:
+        """What happens in a call with these arguments: graph, passes, kernels with their times, memory.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Those of the call.
+        train : bool
+            The call under ``autograd.record()``, with a backward.
+
+        Returns
+        -------
+        Explanation
+            Prints as tables; `to_dict` gives everything as plain values, `to_dot` a drawing. Times are medians
+            of a few runs; random states, moving statistics and what the block remembers stay as they are.
+
+        Raises
+        ------
+        TypeError
+            If there is no array among the arguments.
+        MXNetError
+            As the call itself, where it cannot be recorded.
+        """
+        from .explain import explain
+
+        return explain(self, self._bind(args, kwargs) if kwargs else args, train)
+
     def _graph_cache(self) -> CachedGraph:
         cached = self.__dict__["_cached"]
         if cached is None:
@@ -270,7 +311,11 @@ class HybridBlock(Block):
         if self._forward_pre_hooks:
             for hook in list(self._forward_pre_hooks.values()):
                 hook(self, args)
+        profiler = State.profiler
+        begin = 0 if profiler is None else profiler.now()
         out = self._graph_cache()(args)
+        if profiler is not None:
+            profiler.call(self.name, begin)
         if self._forward_hooks:
             for hook in list(self._forward_hooks.values()):
                 hook(self, args, out)

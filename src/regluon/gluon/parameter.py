@@ -99,6 +99,7 @@ class Parameter:
         self._name = name
         self._structural_name: str | None = None
         self._var: Any = None
+        self._variables: dict[str, Any] = {}  # nodes that stand for this parameter in composed Symbols
         self._data: list[NDArray] | None = None
         self._grad: list[NDArray] | None = None
         self._contexts: list[Context] = []
@@ -568,6 +569,7 @@ class Parameter:
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state["_var"] = None
+        state["_variables"] = {}
         state["_trainer"] = None
         return state
 

@@ -54,6 +54,17 @@ class _BlockTracer(Tracer):
         self.names.prefixes = ["" if self._structural or block._empty_prefix else block._prefix]
 
     _names_of: dict[int, str]
+    composing = False
+
+    def parameter_node(self, parameter: Any) -> Node:
+        """The variable of a parameter; Symbols composed by several calls have it in common."""
+        node = super().parameter_node(parameter)
+        if self.composing:
+            known = parameter._variables.get(node.name)
+            if known is None or known.specs != node.specs:
+                known = parameter._variables[node.name] = node
+            node = self.parameters[id(parameter)] = known
+        return node
 
     def prefix_of(self, block: Any) -> str:
         """What node names recorded by ``block`` start with."""
@@ -332,7 +343,7 @@ def compose(block: Any, args: tuple[Any, ...]) -> Any:
     flat: list[Any] = []
     structure = flatten(args, flat)
     tracer = _new_tracer(block, cpu(), state.training, None)
-    tracer.breakable = False
+    tracer.breakable, tracer.composing = False, True
     handles = []
     for symbol in flat:
         entry = symbol._single()

@@ -15,6 +15,7 @@ __all__ = [
     "Leaf",
     "flatten",
     "from_text",
+    "has_objects",
     "lifted_numbers",
     "numbers_in",
     "regroup",
@@ -95,6 +96,16 @@ def regroup(structure: Any, flat: Any, numbers: Any = None) -> Any:
     if kind == "number":
         return next(numbers)
     return structure[-1]
+
+
+def has_objects(structure: Any) -> bool:
+    """Whether something in the structure is no array, number, string, None or container of those."""
+    if not isinstance(structure, tuple):
+        return False
+    kind = structure[0]
+    if kind in ("dict", "keywords"):
+        return any(has_objects(item) for _, item in structure[1:])
+    return kind == "object" or (kind in ("list", "tuple", "namedtuple") and any(map(has_objects, structure[1:])))
 
 
 def numbers_in(structure: Any) -> list[Any]:

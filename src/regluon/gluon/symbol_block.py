@@ -36,6 +36,8 @@ class SymbolBlock(HybridBlock):
         are left out, and variables without one get a new parameter.
     """
 
+    _is_a_graph = True
+
     def __init__(self, outputs: Any, inputs: Any, params: Any = None) -> None:
         super().__init__(prefix="", params=None)
         attributes = self.__dict__
@@ -146,18 +148,26 @@ class SymbolBlock(HybridBlock):
         return False
 
     def _imperative(self, args: tuple[Any, ...]) -> Any:
-        # Its computation is a graph already: it always runs as a program.
+        # Its computation is a graph already: it always runs as a program, which takes arrays only.
+        self._arrays_in(args)
         return self._graph_cache()(args)
+
+    def _arrays_in(self, args: tuple[Any, ...]) -> list[Any]:
+        """The arrays among the arguments: as many as there are inputs, and nothing that is no array."""
+        values: list[Any] = []
+        structure = structures.flatten(_arranged(self._in_structure, args), values)
+        if len(values) != len(self._input_nodes) or structures.has_objects(structure):
+            names = ", ".join(node.name for node in self._input_nodes)
+            received = ", ".join(type(value).__name__ for value in args)
+            raise ValueError(
+                f"{self.name} takes {len(self._input_nodes)} input(s) ({names}), all of them arrays; received "
+                f"{len(values)} array(s) in the arguments ({received})"
+            )
+        return values
 
     def forward(self, x: Any, *args: Any) -> Any:
         """Compute the Symbol's outputs for the inputs, flat or in the structure they were exported with."""
-        values: list[Any] = []
-        structures.flatten(_arranged(self._in_structure, (x, *args)), values)
-        if len(values) != len(self._input_nodes):
-            names = ", ".join(node.name for node in self._input_nodes)
-            raise ValueError(
-                f"{self.name} takes {len(self._input_nodes)} input(s) ({names}); received {len(values)}"
-            )
+        values = self._arrays_in((x, *args))
         tracer = state.tracer
         if tracer is None:
             return self._graph_cache()((x, *args))

@@ -248,7 +248,10 @@ class Emitter:
         from .. import __version__
 
         helper = self.onnx.helper
-        graph = helper.make_graph(self.nodes, name, list(inputs), list(outputs), self.initializers)
+        read = {given for node in self.nodes for given in node.input}
+        read.update(value.name for value in outputs)
+        initializers = [tensor for tensor in self.initializers if tensor.name in read]
+        graph = helper.make_graph(self.nodes, name, list(inputs), list(outputs), initializers)
         return helper.make_model(
             graph,
             opset_imports=[helper.make_opsetid("", OPSET)],

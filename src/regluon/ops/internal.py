@@ -103,7 +103,7 @@ def channels_last(data: Tensor) -> Tensor:
         return result
     if data.requires_grad:
         return data.clone(memory_format=torch.channels_last)
-    count, _, height, width = data.shape
+    height, width = data.shape[2:]
     return result.as_strided(data.shape, (height * width, 1, width, 1))
 
 

@@ -23,7 +23,8 @@ from .cleanup import (
     remove_identities,
     simplify_shapes,
 )
-from .fuse import fuse_activations, fuse_padding
+from .fuse import fuse_activations, fuse_padding, pool_first
+from .integers import use_integers
 from .layers import BATCH_NORMS, fold_batch_norm, use_common_forms
 from .lint import lint
 from .rewrite import Settings
@@ -39,11 +40,13 @@ PASSES: tuple[Pass, ...] = (
     merge_repeats,
     simplify_shapes,
     join_attention,
+    pool_first,
     use_common_forms,
     fuse_padding,
     simplify_shapes,
     fold_batch_norm,
     fuse_activations,
+    use_integers,
 )
 
 # Passes that have nothing to do in a graph without any of these operators.
@@ -52,7 +55,9 @@ _NEEDS: dict[Pass, frozenset[str]] = {
     simplify_shapes: RESHAPES | TRANSPOSES | {"Convolution", "Deconvolution"},
     join_attention: frozenset({"softmax", "_npx_softmax"}),
     fuse_padding: frozenset({"Pad"}),
+    pool_first: frozenset({"Pooling"}),
     fold_batch_norm: BATCH_NORMS,
+    use_integers: frozenset({"_contrib_dequantize"}),
 }
 
 _skipped: set[str] = {name for name in os.environ.get("REGLUON_SKIP_PASSES", "").split(",") if name}

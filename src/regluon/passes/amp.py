@@ -8,7 +8,7 @@ never cast.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,17 @@ from ..graph.types import output_types
 from ..ops.opdef import OpDef
 from ..ops.registry import get
 
-__all__ = ["CONDITIONAL", "Policy", "Types", "cast_goals", "cast_name", "cast_parameters", "insert_casts"]
+__all__ = [
+    "CONDITIONAL",
+    "Caster",
+    "Policy",
+    "Types",
+    "cast_goals",
+    "cast_name",
+    "cast_parameters",
+    "constraints_of",
+    "insert_casts",
+]
 
 LOW = (torch.float16, torch.bfloat16)
 # Operators that need float32 for some value of an attribute: they compute exponentials then.
@@ -139,6 +149,9 @@ class Types:
         # The nodes are kept so that their ids stay their own.
         self._found: dict[int, tuple[Node, Sequence[torch.dtype]]] = {}
 
+    def __len__(self) -> int:
+        return len(self._found)
+
     def of(self, entry: Any) -> torch.dtype:
         """The type of one value."""
         if self._specs and entry.node.specs is not None:
@@ -167,50 +180,86 @@ class Types:
             return output_types(node, [self.of(entry) for entry in node.inputs])
         known = self._given.get(id(node))
         code = node.user.get("__dtype__")
+        if known is None and getattr(node.value, "dtype", None) is not None:
+            known = dtypes.to_torch(node.value.dtype)
         if known is None and code not in (None, "-1", "None"):
             known = dtypes.to_torch(int(code))
         return [known or torch.float32]
 
 
+class Caster:
+    """Casts the inputs of one operator after another; a value that is cast twice to one type is cast once.
+
+    ``make(entry, type)`` makes the cast of a value.
+    """
+
+    def __init__(
+        self, make: Callable[[Entry, torch.dtype], Entry] | None = None, types: Types | None = None
+    ) -> None:
+        self._make = make or _cast_node
+        self.types = Types() if types is None else types
+        self._casts: dict[tuple[int, int, torch.dtype], tuple[Entry, Entry]] = {}
+
+    def __len__(self) -> int:
+        """How many values are remembered."""
+        return len(self._casts) + len(self.types)
+
+    def cast(self, entry: Entry, goal: torch.dtype) -> Entry:
+        """A value in another type."""
+        key = (id(entry.node), entry.index, goal)
+        if key not in self._casts:
+            self._casts[key] = (self._make(entry, goal), entry)
+        return self._casts[key][0]
+
+    def inputs(
+        self,
+        policy: Policy,
+        definition: OpDef,
+        entries: Sequence[Entry],
+        attrs: Mapping[str, Any],
+        constraints: int = 0,
+    ) -> Sequence[Entry]:
+        """The inputs of an operator with all its attributes in the types that ``policy`` wants."""
+        wanted = policy.wanted(definition, attrs, constraints)
+        if wanted is None:
+            return entries
+        found = [self.types.of(entry) for entry in entries]
+        goals = cast_goals(definition, wanted, found, policy.target)
+        if goals is None:
+            return entries
+        return [e if goal is None else self.cast(e, goal) for e, goal in zip(entries, goals, strict=True)]
+
+
+def _cast_node(entry: Any, goal: torch.dtype) -> Entry:
+    return Entry(Node(get("amp_cast"), cast_name(entry, goal), [entry], {"dtype": goal}), 0)
+
+
 def insert_casts(entries: Sequence[Entry], policy: Policy, given: Mapping[str, Any]) -> list[Entry]:
     """A copy of a graph with the casts that ``policy`` asks for.
 
-    Its outputs have the types they had. ``given`` are torch types of variables by name. A value that is cast
-    twice to one type is cast once. Marks of ``OptConstraint.disable_amp`` are heeded.
+    Its outputs have the types they had. ``given`` are torch types of variables by name. Marks of
+    ``OptConstraint.disable_amp`` are heeded.
     """
     before = Types(_by_id(topological(entries), given))
     kept = [before.of(entry) for entry in entries]
     # A copy of our own, of which the inputs are then set: symbolic sizes among the attributes stay right.
     copies = rebuild(entries, fresh=True)
     order = topological(copies)
-    types = Types(_by_id(order, given), specs=False)
-    casts: dict[tuple[int, int, torch.dtype], Entry] = {}
-
-    def cast(entry: Entry, goal: torch.dtype) -> Entry:
-        key = (id(entry.node), entry.index, goal)
-        if key not in casts:
-            node = Node(get("amp_cast"), cast_name(entry, goal), [entry], {"dtype": goal})
-            casts[key] = Entry(node, 0)
-        return casts[key]
-
+    caster = Caster(types=Types(_by_id(order, given), specs=False))
     for node in order:
-        if node.op is None:
-            continue
-        node.specs = None
-        mask = int(node.user.get(CONSTRAINT, "0")) | (_DISABLED if node.name in policy.excluded else 0)
-        wanted = policy.wanted(node.op, node.full_attrs, mask)
-        if wanted is not None:
-            found = [types.of(entry) for entry in node.inputs]
-            goals = cast_goals(node.op, wanted, found, policy.target)
-            if goals is not None:
-                node.inputs = tuple(
-                    entry if goal is None else cast(entry, goal)
-                    for entry, goal in zip(node.inputs, goals, strict=True)
-                )
+        if node.op is not None:
+            node.specs = None
+            mask = constraints_of(node.user) | (_DISABLED if node.name in policy.excluded else 0)
+            node.inputs = tuple(caster.inputs(policy, node.op, node.inputs, node.full_attrs, mask))
     return [
-        cast(entry, dtype) if dtype is torch.float32 and types.of(entry) in LOW else entry
+        caster.cast(entry, dtype) if dtype is torch.float32 and caster.types.of(entry) in LOW else entry
         for entry, dtype in zip(copies, kept, strict=True)
     ]
+
+
+def constraints_of(user: Mapping[str, str] | None) -> int:
+    """The constraint mask among the free attributes of a node."""
+    return int(user.get(CONSTRAINT, "0")) if user else 0
 
 
 def _by_id(order: Iterable[Node], given: Mapping[str, Any]) -> dict[int, torch.dtype]:

@@ -7,9 +7,10 @@ from typing import Any
 
 from ..graph.node import Entry, Node
 from ..ops.internal import ADD, AFFINE, CONVOLUTION, DENSE, UNARY
+from .layers import activation_of
 from .rewrite import Reads, Settings, make, rewrite, shape_of
 
-__all__ = ["fuse_activations", "fuse_padding"]
+__all__ = ["fuse_activations", "fuse_padding", "pool_first"]
 
 _LAYERS = (CONVOLUTION, DENSE)
 
@@ -61,5 +62,31 @@ def fuse_padding(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
             return None
         total = tuple(a + b[0] for a, b in zip(node.attrs["pad"], pairs[2:], strict=True))
         return [make(CONVOLUTION, node, [pad.inputs[0], *inputs[1:]], {**node.attrs, "pad": total})]
+
+    return rewrite(entries, replace)
+
+
+def pool_first(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
+    """The maximum of activations as the activation of the maximum: a quarter of the work, or less.
+
+    Exact for an activation that never decreases. A rectifier is left to the layer before it, which does it
+    for nothing at prediction.
+    """
+    return sink_activations(entries, frozenset({"tanh", "sigmoid"}))
+
+
+def sink_activations(entries: Sequence[Entry], kinds: frozenset[str]) -> list[Entry]:
+    """Move activations of these kinds, which must never decrease, behind a maximum pooling."""
+
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
+        if node.op is None or node.op.name != "Pooling" or node.full_attrs["pool_type"] != "max":
+            return None
+        before = inputs[0].node
+        activation = activation_of(before)
+        if activation is None or activation[0] not in kinds or not reads(0):
+            return None
+        assert before.op is not None
+        pooled = make(node.op, node, [before.inputs[0]], node.attrs)
+        return [make(before.op, before, [pooled], before.attrs, node.specs)]
 
     return rewrite(entries, replace)

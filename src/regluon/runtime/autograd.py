@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..base.errors import MXNetError
 from .handles import kinds
-from .state import state
+from .state import State, state
 
 __all__ = [
     "Function",
@@ -254,6 +254,9 @@ def _head_tensors(heads: Any, head_grads: Any, recorded: bool) -> tuple[list[Ten
             raise TypeError(f"a head to differentiate must be an array; received {type(head).__name__}")
         handle = head._g
         if handle is None:
+            if head._s is not None:
+                # Recorded by hybridize: it says which line asks, and that the block can run op by op.
+                head._value("a gradient")
             raise MXNetError(_USED_UP if getattr(head, "_spent", False) else _NOT_IN_GRAPH)
         handles.append(handle)
         if gradient is not None:
@@ -332,11 +335,15 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
     leaves = walk.leaves
     if not leaves:
         raise MXNetError(_NOTHING_MARKED)
+    profiler = State.profiler
+    begin = 0 if profiler is None else profiler.now()
     with _Scope(False, train_mode):
         try:
             results = torch.autograd.grad(numbers, leaves, retain_graph=retain_graph, allow_unused=True)
         except RuntimeError as error:
             raise _explained(error) from error
+    if profiler is not None:
+        profiler.call("backward", begin)
     with _folding:
         for leaf, result in zip(leaves, results, strict=True):
             reference = getattr(leaf, "_regluon_array", None)

@@ -22,7 +22,7 @@ from ..graph.node import CONSTRAINT, Entry, Node
 from ..ops.infer import infer_specs
 from ..ops.opdef import OpDef, Spec
 from ..ops.registry import get
-from ..passes.amp import Types, cast_goals, cast_name
+from ..passes.amp import Caster, cast_name, constraints_of
 from .handles import TraceHandle, kinds, user_location
 from .state import state
 
@@ -120,8 +120,7 @@ class Tracer:
         self._shape_cache: dict[tuple[int, int], Any] = {}
         self._lifted: dict[int, tuple[Any, TraceHandle]] = {}
         self.symbol_style = False
-        self._types = Types()
-        self._casts: dict[tuple[int, int, torch.dtype], Entry] = {}
+        self._caster = Caster(self._cast)
 
     @contextmanager
     def active(self) -> Iterator[Tracer]:
@@ -253,30 +252,15 @@ class Tracer:
         user: dict[str, str] | None,
     ) -> Sequence[Entry]:
         """The inputs of an operator in the types that the mixed precision of this thread wants."""
-        policy = state.amp
-        full = {**definition.defaults, **attrs}
-        wanted = policy.wanted(definition, full, state.constraints | int((user or {}).get(CONSTRAINT, "0")))
-        if wanted is None:
-            return entries
         if any(entry.spec is None for entry in entries):
-            # A parameter learns its shape from the operator, which will not see it behind the cast.
+            # A parameter learns its shape from the operator, which will not see it behind a cast.
             self._fill(Node(definition, "", entries, attrs))
-        goals = cast_goals(definition, wanted, [self._types.of(entry) for entry in entries], policy.target)
-        if goals is None:
-            return entries
-        return [
-            entry if goal is None else self._cast(entry, goal)
-            for entry, goal in zip(entries, goals, strict=True)
-        ]
+        mask = state.constraints | constraints_of(user)
+        full = {**definition.defaults, **attrs}
+        return self._caster.inputs(state.amp, definition, entries, full, mask)
 
     def _cast(self, entry: Entry, goal: torch.dtype) -> Entry:
-        """A value in another type; it is cast once, however often it is used."""
-        key = (id(entry.node), entry.index, goal)
-        found = self._casts.get(key)
-        if found is None:
-            node = self.record(get("amp_cast"), [entry], {"dtype": goal}, cast_name(entry, goal))
-            found = self._casts[key] = Entry(node, 0)
-        return found
+        return Entry(self.record(get("amp_cast"), [entry], {"dtype": goal}, cast_name(entry, goal)), 0)
 
     def record(
         self,
@@ -484,7 +468,7 @@ class Tracer:
                 "block. Return them instead"
             )
         if self.on_value_read == "break" and self.breakable:
-            raise GraphBreak(what)
+            raise GraphBreak(f"its Python reads a value: {what}" + (f", at {where}" if where else ""))
         raise ValueReadError(
             f"{what} needs the value of {node.name} while the hybridized block is recorded"
             + (f", at {where}" if where else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -30,8 +31,12 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[str]:
     """The name of a temporary file for a library that opens files itself; see `atomic_writer`."""
     target = os.path.realpath(os.fspath(path))
+    folder = os.path.dirname(target)
+    if not os.path.isdir(folder):
+        # Said here: the temporary file's name would mean nothing to the reader.
+        raise FileNotFoundError(errno.ENOENT, f"cannot write {str(path)!r}: there is no such folder", folder)
     descriptor, temporary = tempfile.mkstemp(
-        prefix=f".{os.path.basename(target)}.", suffix=".part", dir=os.path.dirname(target)
+        prefix=f".{os.path.basename(target)}.", suffix=".part", dir=folder
     )
     os.close(descriptor)
     try:

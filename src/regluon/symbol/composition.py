@@ -10,8 +10,10 @@ from ..base.errors import MXNetError
 from ..base.naming import current_attributes, current_manager
 from ..graph.node import Entry, Node, arguments_of, rebuild, topological
 from ..ops.opdef import OpDef
+from ..passes.amp import Caster, constraints_of
 from ..runtime.handles import kinds, user_location
 from ..runtime.invoke import definition_attrs
+from ..runtime.state import state
 
 __all__ = ["HIDDEN", "apply_operator", "compose", "user_attributes"]
 
@@ -70,8 +72,25 @@ def apply_operator(
         kept = _variadic(definition, given, attrs, [entry for entry in entries if entry is not None], name)
     else:
         kept = _completed(definition, given, entries, name, text)
+    if state.amp is not None:
+        kept = _in_precision(definition, kept, given, text)
     node = Node(definition, name, kept, given, text, location=user_location())
     return cls._of([Entry(node, index) for index in range(node.visible)])
+
+
+# Casts of Symbols that are composed under mixed precision, so that a value is cast once.
+_casters: list[Caster] = []
+_MOST_CASTS = 10_000
+
+
+def _in_precision(
+    definition: OpDef, entries: Sequence[Entry], given: dict[str, Any], text: Mapping[str, str]
+) -> list[Entry]:
+    """The inputs with the casts that the mixed precision of this thread wants."""
+    if not _casters or len(_casters[0]) > _MOST_CASTS:
+        _casters[:] = [Caster()]
+    full = {**definition.defaults, **given}
+    return list(_casters[0].inputs(state.amp, definition, entries, full, constraints_of(text)))
 
 
 def _entries(definition: OpDef, arrays: Sequence[Any]) -> list[Entry | None]:

@@ -31,9 +31,7 @@ def _step(mode: str, w: dict[str, np.ndarray], x: np.ndarray, h: np.ndarray, c: 
     return (np.tanh if mode == "rnn_tanh" else lambda v: np.maximum(v, 0))(enter + back), c
 
 
-def _weights(
-    vector: np.ndarray, attrs: dict[str, Any], width: int
-) -> list[list[dict[str, np.ndarray]]]:
+def _weights(vector: np.ndarray, attrs: dict[str, Any], width: int) -> list[list[dict[str, np.ndarray]]]:
     """The vector's pieces by layer and direction."""
     hidden, layers = attrs["state_size"], attrs["num_layers"]
     directions = 2 if attrs.get("bidirectional") else 1
@@ -140,7 +138,9 @@ SAMPLES: dict[str, list[Sample]] = {
         sample(mode="gru", num_layers=2, bidirectional=True, state_outputs=True),
         sample(mode="lstm", num_layers=2, bidirectional=True, state_outputs=True),
         sample(mode="lstm", projection_size=2, num_layers=2, state_outputs=True),
-        sample(mode="lstm", bidirectional=True, num_layers=2, lstm_state_clip_min=-0.2, lstm_state_clip_max=0.2),
+        sample(
+            mode="lstm", bidirectional=True, num_layers=2, lstm_state_clip_min=-0.2, lstm_state_clip_max=0.2
+        ),
         sample(mode="lstm", num_layers=2, bidirectional=True, state_outputs=True, lengths=[4, 1, 3]),
         sample(mode="gru", bidirectional=True, state_outputs=True, lengths=[2, 0, 4]),
         sample(

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import cnn, nn
+from . import cnn, nn, rnn
 
-__all__ = ["cnn", "nn"]
+__all__ = ["cnn", "nn", "rnn"]

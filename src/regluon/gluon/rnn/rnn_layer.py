@@ -144,7 +144,9 @@ class _RNNLayer(HybridBlock):
         if self._level == 1:
             return max(int(self.l0_i2h_weight.shape[1]), 0)
         size = int(self.rnn_param.shape[0])
-        return (size - self._size(0)) // (_GATES[self._mode] * self._hidden_size * self._dir) if size > 0 else 0
+        return (
+            (size - self._size(0)) // (_GATES[self._mode] * self._hidden_size * self._dir) if size > 0 else 0
+        )
 
     def infer_shape(self, inputs: Any, *args: Any) -> None:
         """Set the parameters' shapes from the size of the inputs' last axis."""
@@ -255,7 +257,8 @@ class _RNNLayer(HybridBlock):
         infos = self.state_info()
         if len(states) != len(infos):
             raise ParameterValueError(
-                f"{type(self).__name__} takes {len(infos)} state(s); received {len(states)}. Use begin_state()."
+                f"{type(self).__name__} takes {len(infos)} state(s); received {len(states)}. "
+                "Use begin_state()."
             )
         if state.tracer is None and isinstance(inputs, NDArray):
             batch = inputs.shape[self._layout.find("N")]
@@ -274,7 +277,7 @@ class _RNNLayer(HybridBlock):
         flat = [F.reshape(parameters[name], shape=(-1,)) for name, _ in self._pieces(1)]
         return invoke(get("_rnn_param_concat"), flat, {"dim": 0})
 
-    def hybrid_forward(
+    def hybrid_forward(  # type: ignore[override]
         self, F: Any, inputs: Any, states: Any = None, sequence_length: Any = None, **parameters: Any
     ) -> Any:
         """The outputs, and the last states where initial ones were given.

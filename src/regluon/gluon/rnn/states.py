@@ -26,7 +26,9 @@ def namespace(value: Any) -> Any:
     return symbol_module if isinstance(value, Symbol) else nd_module
 
 
-def made_by(func: Callable[..., Any] | None, infos: Sequence[dict[str, Any]], given: dict[str, Any]) -> list[Any]:
+def made_by(
+    func: Callable[..., Any] | None, infos: Sequence[dict[str, Any]], given: dict[str, Any]
+) -> list[Any]:
     """Initial states, one for each description, made by ``func(shape=, ...)``; zeros without one."""
     states = []
     for info in infos:
@@ -39,8 +41,10 @@ def _zeros(
     shape: tuple[int, ...], dtype: Any = "float32", ctx: Any = None, device: Any = None, **unused: Any
 ) -> Any:
     if unused:
-        raise TypeError(f"begin_state() got unexpected keyword(s) {', '.join(unused)}; without func it takes "
-                        "batch_size, dtype and ctx")
+        raise TypeError(
+            f"begin_state() got unexpected keyword(s) {', '.join(unused)}; without func it takes "
+            "batch_size, dtype and ctx"
+        )
     context = ctx if ctx is not None else device
     context = current_context() if context is None else device_of(context)
     kind = ndarray if config.is_np_array() else NDArray

@@ -348,7 +348,7 @@ _SCALARS: tuple[tuple[str, tuple[str, ...], WithScalar, str, str | None], ...] =
     ("_rpower_scalar", ("_RPowerScalar",), rpower_scalar, "s ** x", "float32"),
     ("_maximum_scalar", ("_MaximumScalar", "_npi_maximum_scalar"), _maximum_scalar, "max(x, s)", None),
     ("_minimum_scalar", ("_MinimumScalar", "_npi_minimum_scalar"), _minimum_scalar, "min(x, s)", None),
-    ("_hypot_scalar", ("_HypotScalar", "_npi_hypot_scalar"), _hypot_scalar, "sqrt(x^2 + s^2)", None),
+    ("_hypot_scalar", ("_HypotScalar", "_npi_hypot_scalar"), _hypot_scalar, "sqrt(x^2 + s^2)", "float32"),
     ("_scatter_plus_scalar", (), add_scalar, "x + s (of the stored elements of a sparse array)", None),
     ("_scatter_minus_scalar", (), sub_scalar, "x - s (of the stored elements of a sparse array)", None),
 )
@@ -366,5 +366,8 @@ for _name, _aliases, _function, _formula, _amp in _SCALARS:
     )
 define_elementwise("_grad_add", torch.add, "Sum of two gradients of one shape and one type.")
 define_elementwise(
-    "_scatter_elemwise_div", _divide, "Quotient of two arrays (of the stored elements of a sparse ``lhs``)."
+    "_scatter_elemwise_div",
+    _divide,
+    "Quotient of two arrays (of the stored elements of a sparse ``lhs``).",
+    amp="widest",
 )

@@ -488,6 +488,7 @@ def deformable_convolution(
 @operator(
     "_contrib_ModulatedDeformableConvolution",
     aliases=("_npx_modulated_deformable_convolution",),
+    amp="float32",
     npx="modulated_deformable_convolution",
     active=lambda attrs: 4 if attrs["no_bias"] else 5,
     fill=_fill_modulated,

@@ -74,7 +74,7 @@ def _index_operator(name: str, accumulate: bool, text: str) -> None:
 
     update.__name__ = update.__qualname__ = name.removeprefix("_npx_")
     update.__doc__ = f"Return ``a`` with ``val``, broadcast, {text} the positions ``ind`` (M, Y...)."
-    operator(name, npx=update.__name__, infer=lambda specs, attrs: [specs[0]])(update)
+    operator(name, npx=update.__name__, amp="widest", infer=lambda specs, attrs: [specs[0]])(update)
 
 
 _index_operator("_npx_index_update", False, "written at")

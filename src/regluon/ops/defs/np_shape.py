@@ -235,7 +235,7 @@ def _define_stacker(name: str) -> None:
     function = stack_with_dim if name in ("_npi_hstack", "_npi_dstack") else stack_without_dim
     function.__name__ = function.__qualname__ = name.removeprefix("_npi_")
     function.__doc__ = f"Join arrays {text}, as ``numpy.{function.__name__}`` does."
-    operator(name, num_args_key="num_args", infer=infer)(function)
+    operator(name, amp="widest", num_args_key="num_args", infer=infer)(function)
 
 
 for _name in _STACKERS:

@@ -762,5 +762,7 @@ def calibrate_entropy(
             f"calibrate_entropy: expected an odd number of bins, at least {num_quantized_bins}, and one edge "
             f"more than bins; received {bins} bins and {hist_edges.numel()} edges"
         )
-    threshold, loss = best_threshold(hist.double().cpu().numpy(), hist_edges.cpu().numpy(), num_quantized_bins)
+    threshold, loss = best_threshold(
+        hist.double().cpu().numpy(), hist_edges.cpu().numpy(), num_quantized_bins
+    )
     return _scalar(float(threshold), hist), _scalar(float(loss), hist)

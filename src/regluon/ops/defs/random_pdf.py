@@ -87,14 +87,14 @@ def _define(name: str) -> None:
     density.__doc__ = (
         f"Density of {name.replace('_', ' ')} distributions at samples, its logarithm with ``is_log``."
     )
-    operator(f"_random_pdf_{name}", aliases=(f"random_pdf_{name}",))(density)
+    operator(f"_random_pdf_{name}", amp="widest", aliases=(f"random_pdf_{name}",))(density)
 
 
 for _name in _TABLE:
     _define(_name)
 
 
-@operator("_random_pdf_dirichlet", aliases=("random_pdf_dirichlet",))
+@operator("_random_pdf_dirichlet", amp="widest", aliases=("random_pdf_dirichlet",))
 def dirichlet(sample: Tensor, alpha: Tensor, *, is_log: bool = False) -> Tensor:
     """Density of Dirichlet distributions at samples; the last axis of both arrays is the categories.
 

@@ -137,7 +137,7 @@ _define("nansum", _nansum, "Sum over axes, NaN counted as 0.", amp="float32")
 _define("nanprod", _nanprod, "Product over axes, NaN counted as 1.", amp="float32")
 _define("max", lambda d, a, k: extreme(d, a, k, True), "Maximum over axes.", ("max_axis",))
 _define("min", lambda d, a, k: extreme(d, a, k, False), "Minimum over axes.", ("min_axis",))
-_define("_square_sum", lambda d, a, k: _sum(d * d, a, k), "Sum of squares over axes.")
+_define("_square_sum", lambda d, a, k: _sum(d * d, a, k), "Sum of squares over axes.", amp="float32")
 
 
 def _infer_norm(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:

@@ -331,7 +331,7 @@ def rnn(
     _training: bool = False,
     _rng: torch.Generator | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
-    """Recurrent layers over whole sequences: Elman's, LSTM (Hochreiter and Schmidhuber 1997) or GRU (Cho 2014).
+    """Recurrent layers over whole sequences: Elman's, LSTM (Hochreiter, Schmidhuber 1997) or GRU (Cho 2014).
 
     ``data`` is (length, batch, input size); the result is (length, batch, directions * state size). ``state``
     and, for an LSTM, ``state_cell`` are (layers * directions, batch, state size) and begin the recurrence;

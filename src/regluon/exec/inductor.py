@@ -1,0 +1,105 @@
+"""Inductor, torch's compiler, as an engine for whole graphs: C++ on CPUs, Triton on GPUs.
+
+The graph after our own passes runs once on fake tensors, which records the torch calls that it consists of;
+Inductor compiles those. Parameters stay arguments of the compiled function, so that a write to one is seen
+by the next call; what is made of parameters alone (folded weights) is made once per version, as in `Plan`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..base.errors import MXNetError
+from ..graph.node import Entry
+from ..passes import Settings
+from .plan import Plan
+from .program import Program
+from .tuning import Tuner
+
+__all__ = ["InductorPlan", "missing_compiler"]
+
+
+def missing_compiler() -> str | None:
+    """Why code for the CPU cannot be compiled here, with the remedy; None where it can."""
+    compiler = os.environ.get("CXX") or "g++"
+    if shutil.which(compiler.split()[0]) is None:
+        return (
+            f"it needs a C++ compiler, and {compiler!r} was not found: install g++ (Debian, Ubuntu: apt "
+            "install g++) or clang, or name one in the environment variable CXX"
+        )
+    return None
+
+
+class InductorPlan(Plan):
+    """A graph compiled by Inductor for one set of input shapes.
+
+    Parameters
+    ----------
+    general, count, tensors
+        As for `Plan`.
+
+    Raises
+    ------
+    MXNetError
+        If the graph draws random numbers, or depends on values, or does not compile.
+    """
+
+    def __init__(self, general: Program, count: int, tensors: Sequence[Tensor]) -> None:
+        if _draws(general):
+            raise MXNetError("this graph draws random numbers")
+        super().__init__(general, count, tensors)
+        prepared = self._prepare(list(tensors[count:]))
+        self._compiled = self._compile([*tensors[:count], *prepared[2]])
+        self._function = self._call
+
+    def _kernels(self, entries: list[Entry], settings: Settings, tuner: Tuner | None) -> list[Entry]:
+        return entries
+
+    def _prepare(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[int], list[Tensor]]:
+        made = super()._prepare(parameters)
+        # The code is compiled for the memory order of these.
+        prepared = (made[0], made[1], [tensor.contiguous() for tensor in made[2]])
+        self._prepared = prepared
+        return prepared
+
+    def _call(self, key: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        del key
+        given = [tensor.contiguous() for tensor in tensors[: self.count]]
+        with torch.no_grad():
+            return tuple(self._compiled(*given, *tensors[self.count :]))
+
+    def _compile(self, tensors: Sequence[Tensor]) -> Any:
+        from torch._inductor.compile_fx import compile_fx
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        function = self.program.function
+        given = [tensor.contiguous() for tensor in tensors]
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                graph = make_fx(lambda *values: function(0, *values), tracing_mode="fake")(*given)
+                compiled = compile_fx(graph, given)
+                # The compiler does its work at the first call at the latest.
+                compiled(*given)
+        except Exception as error:
+            text = str(error).strip().splitlines() or [type(error).__name__]
+            raise MXNetError(f"it does not compile: {text[0]}") from error
+        return compiled
+
+
+def _draws(general: Program) -> bool:
+    """Whether a random operator draws in this mode: dropout does not, in predict mode."""
+    for node in general.nodes:
+        if node.op is None or not node.op.uses_rng:
+            continue
+        quiet = node.op.uses_training and not general.training and node.full_attrs.get("mode") != "always"
+        if not quiet:
+            return True
+    return False
