@@ -85,7 +85,9 @@ class Bench:
     def _start(self, work: Work, name: str) -> Peer:
         environment, module = RUNS_IN[name]
         log = self.folder / "logs" / f"{work.name}-{name}.log"
-        return Peer(name, self.pythons[environment], module, self.models, self.effort.threads, log)
+        python = str(self.pythons[environment])
+        command = [python, "-W", "ignore", "-m", f"bench.workers.{module}", name, str(self.models)]
+        return Peer(name, command, self.models, self.effort.threads, log)
 
     def _attempt(self, result: Result, peer: str, action: Callable[[], Any]) -> Any:
         """What the action returns, or None after noting why the peer failed."""

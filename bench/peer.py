@@ -24,20 +24,20 @@ class Skipped(PeerFailure):
 
 
 class Peer:
-    """A process that does one work with one peer; a context manager that ends it."""
+    """A process that does one work with one peer, started in ``folder``; a context manager that ends it."""
 
-    def __init__(self, name: str, python: Path, module: str, models: Path, threads: int, log: Path) -> None:
+    def __init__(self, name: str, command: list[str], folder: Path, threads: int, log: Path) -> None:
         self.name = name
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         self._errors = log.open("wb")
         self._process = subprocess.Popen(
-            [str(python), "-W", "ignore", "-m", f"bench.workers.{module}", name, str(models)],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=_environment(threads),
-            cwd=models,
+            cwd=folder,
             bufsize=0,
         )
         _confine(self._process.pid, threads)

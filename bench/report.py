@@ -12,10 +12,10 @@ from .works import MXNET, PEERS, WORKS, Bar, Work
 INTRODUCTION = """\
 # Benchmarks
 
-regluon beside its peers, each in an environment and a process of its own. In every round each peer has a turn,
-one after another, with the same number of threads. A number is the median of the rounds, and a ratio that of
-two medians (lower is better), followed by the quartiles of the ratios of single rounds. A bar is what regluon
-set out to reach; every one is listed, reached or not. `python bench/run.py` makes this page.
+regluon beside its peers, each in an environment and a process of its own. In every round each peer has a
+turn, one after another, with the same number of threads. A number is the median of the rounds, a ratio that
+of two medians (lower is better), followed by the quartiles of the ratios of single rounds. A bar is what
+regluon set out to reach; every one is listed, reached or not. `python bench/run.py` makes this page.
 """
 QUICK = "**A quick run: few rounds and calls. Its numbers show that everything runs, and nothing else.**\n"
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))

@@ -23,7 +23,7 @@ DATA = "benchmarks.json"
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--work", action="append", default=[], metavar="NAME", help="a work, or part of its name"
+        "--work", action="append", default=[], metavar="NAME", help="a work, or how its name starts"
     )
     parser.add_argument("--peers", metavar="A,B", help=f"of {', '.join(works.PEERS)}; all by default")
     parser.add_argument("--rounds", type=int, default=None, help="turns of each peer; 7 by default")

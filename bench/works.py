@@ -264,7 +264,7 @@ def bars_of(work: Work) -> tuple[Bar, ...]:
 
 
 def chosen(patterns: list[str]) -> list[Work]:
-    """The works whose name is, or contains, one of the patterns; all of them for none.
+    """The works whose name, or a later word of it, starts with one of the patterns; all of them for none.
 
     Raises
     ------
@@ -274,9 +274,13 @@ def chosen(patterns: list[str]) -> list[Work]:
     if not patterns:
         return list(WORKS.values())
     for pattern in patterns:
-        if not any(pattern in name for name in WORKS):
+        if not any(_matches(pattern, name) for name in WORKS):
             raise ValueError(f"No work is called like {pattern!r}; there are {', '.join(WORKS)}")
     exact = [WORKS[pattern] for pattern in patterns if pattern in WORKS]
     if len(exact) == len(patterns):
         return exact
-    return [work for name, work in WORKS.items() if any(pattern in name for pattern in patterns)]
+    return [work for name, work in WORKS.items() if any(_matches(pattern, name) for pattern in patterns)]
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return f"-{name}".find(f"-{pattern}") >= 0

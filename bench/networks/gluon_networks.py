@@ -71,7 +71,8 @@ def _encoder(mx: Any, layers: int) -> Any:
     Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2018, and the post-norm
     layer of Vaswani et al., "Attention Is All You Need", 2017.
     """
-    nn, base = mx.gluon.nn, hybrid(mx)
+    nn = mx.gluon.nn
+    base: Any = hybrid(mx)
     hidden, heads = BERT["hidden"], BERT["heads"]
     scale = (hidden // heads) ** -0.5
 
@@ -117,7 +118,9 @@ def _chain(mx: Any, nodes: int) -> Any:
     if nodes % 4:
         raise ValueError(f"A chain has a multiple of 4 nodes; received {nodes}")
 
-    class Chain(hybrid(mx)):  # type: ignore[misc]
+    base: Any = hybrid(mx)
+
+    class Chain(base):
         def compute(self, np: Any, npx: Any, x: Any) -> Any:
             y = x
             for _ in range(nodes // 4):

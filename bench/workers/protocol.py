@@ -47,14 +47,15 @@ class Prepared:
         return (time.perf_counter() - started) / iterations
 
 
-def best_seconds(call: Callable[[], Any], repeats: int = 5) -> float:
-    """The shortest time of a few calls, after two that are not counted."""
-    times = []
-    for _ in range(repeats + 2):
+def best_seconds(call: Callable[[], Any], repeats: int = 5, enough: float = 1.0) -> float:
+    """The shortest time of a few calls, after one that is not counted; ``enough`` seconds of calls suffice."""
+    call()
+    times: list[float] = []
+    while len(times) < repeats and sum(times) < enough:
         started = time.perf_counter()
         call()
         times.append(time.perf_counter() - started)
-    return min(times[2:])
+    return min(times)
 
 
 def peak_memory() -> int:

@@ -1,9 +1,9 @@
 """Profiling: what ran, when and for how long, as a trace for a browser and as a table of sums.
 
-``set_config(aggregate_stats=True)``, ``set_state("run")``, the program, ``set_state("stop")``; then ``dumps()``
-gives the table, and ``dump()`` writes a file that chrome://tracing and https://ui.perfetto.dev open. Operators
-that run by themselves are events, as are the nodes of hybridized programs and the steps of a backward. While no
-profiler runs, none of this costs anything.
+``set_config(aggregate_stats=True)``, ``set_state("run")``, the program, ``set_state("stop")``; then
+``dumps()`` gives the table, and ``dump()`` writes a file that chrome://tracing and https://ui.perfetto.dev
+open. Operators that run by themselves are events, as are the nodes of hybridized programs and the steps of a
+backward. While no profiler runs, none of this costs anything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -228,7 +228,16 @@ class _Profiler:
         return program.run(key, tensors, program.watched(self._watch(program, known)))
 
     def plan(self, plan: Any, key: int, tensors: Sequence[Any]) -> Any:
-        """The same for a compiled graph of fixed shapes."""
+        """The same for a compiled graph of fixed shapes; what another compiler made of it is one event."""
+        if plan.is_opaque:
+            begin = self.now()
+            results = plan(key, tensors)
+            end = self._end(results)
+            if self.wants("imperative") or self.wants("symbolic"):
+                names = [name for node in plan.program.nodes for name in node.recorded]
+                self.span(type(plan).__name__, "operator", begin, end, {"computes": names})
+            self._note_memory(results)
+            return results
         return plan(key, tensors, plan.program.watched(self._watch(plan.program, set())))
 
     def _watch(self, program: Any, known: set[int]) -> Any:
@@ -420,8 +429,8 @@ def resume(profile_process: str = "worker") -> None:
 def dump(finished: bool = True, profile_process: str = "worker") -> None:
     """Write the trace to the configured file.
 
-    With ``finished`` the profiler is stopped, and the next run starts a new trace; else later dumps hold these
-    events too.
+    With ``finished`` the profiler is stopped, and the next run starts a new trace; else later dumps hold
+    these events too.
 
     Raises
     ------
@@ -563,7 +572,7 @@ def _warn_old(old: str, new: str) -> None:
 
 
 def profiler_set_config(mode: str = "symbolic", filename: str = "profile.json") -> None:
-    """The old `set_config`: ``mode`` is ``"symbolic"``, ``"imperative"``, ``"api"``, ``"memory"`` or ``"all"``."""
+    """The old `set_config`; ``mode`` is symbolic, imperative, api, memory or all."""
     _warn_old("profiler_set_config", "set_config")
     kinds = ("symbolic", "imperative", "api", "memory")
     if mode not in (*kinds, "all"):
@@ -732,7 +741,13 @@ class Marker:
     """Moments of a domain."""
 
     # How far a mark is drawn: over the whole trace, a process or a thread.
-    _SCOPES = {"global": "g", "process": "p", "thread": "t", "task": "t", "marker": "t"}
+    _SCOPES: ClassVar[dict[str, str]] = {
+        "global": "g",
+        "process": "p",
+        "thread": "t",
+        "task": "t",
+        "marker": "t",
+    }
 
     def __init__(self, domain: Domain, name: str) -> None:
         self.name = name

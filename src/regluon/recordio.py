@@ -16,6 +16,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy
 
+from .base.errors import MXNetError
+
 __all__ = ["IRHeader", "MXIndexedRecordIO", "MXRecordIO", "pack", "pack_img", "unpack", "unpack_img"]
 
 MAGIC = 0xCED7230A
@@ -23,6 +25,10 @@ MAGIC_BYTES = struct.pack("<I", MAGIC)
 WHOLE, FIRST, MIDDLE, LAST = range(4)
 LENGTH_BITS = 29
 HEADER = struct.Struct("<IfQQ")
+
+
+class RecordError(MXNetError, ValueError):
+    """A damaged RecordIO file."""
 
 
 class MXRecordIO:
@@ -136,7 +142,7 @@ class MXRecordIO:
 
         Raises
         ------
-        ValueError
+        RecordError
             When the file is damaged; the message tells where.
         """
         file = self._handle(False)
@@ -147,18 +153,18 @@ class MXRecordIO:
             if not head and not parts:
                 return None
             if len(head) < 8 or head[:4] != MAGIC_BYTES:
-                raise ValueError(
+                raise RecordError(
                     f"{self.uri}: no record begins at byte {position}: {head.hex(' ') or 'end of file'}"
                 )
             kind, length = divmod(int.from_bytes(head[4:], "little"), 1 << LENGTH_BITS)
             part = file.read(length)
             if len(part) < length:
-                raise ValueError(
+                raise RecordError(
                     f"{self.uri}: the record at byte {position} has {length} bytes, the file ends before"
                 )
             file.seek(-length % 4, os.SEEK_CUR)
             if kind > LAST or (kind in (WHOLE, FIRST)) != (not parts):
-                raise ValueError(
+                raise RecordError(
                     f"{self.uri}: the record at byte {position} is a part of kind {kind} out of order"
                 )
             parts.append(part)

@@ -44,7 +44,9 @@ def different(version: str) -> set[str]:
     found = set()
     for kind, names in GOLDEN[version]["classes"].items():
         wanted = None if kind == "any" else kind
-        found.update(n for n in names if registry.exists(n) and registry.get(n).amp != wanted)
+        # Operators that fusion made (_sg_...) are only in files of quantized networks, which are not converted.
+        known = [name for name in names if registry.exists(name) and not name.startswith("_sg_")]
+        found.update(name for name in known if registry.get(name).amp != wanted)
     return found
 
 

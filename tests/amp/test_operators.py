@@ -1,4 +1,4 @@
-"""After amp.init, operators compute in the types of their classes: imperatively and hybridized, in all threads."""
+"""After amp.init operators compute in the types of their classes: at once, hybridized, in all threads."""
 
 from __future__ import annotations
 

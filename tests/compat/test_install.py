@@ -90,10 +90,12 @@ def test_version_and_level(asked: str, level: int, version: str) -> None:
 def test_what_only_the_first_generation_uses_is_imported_late() -> None:
     code = (
         "import sys, regluon as mx\n"
-        "late = ['regluon.io', 'regluon.module', 'regluon.model', 'regluon.callback', 'regluon.monitor']\n"
+        "late = ['regluon.io', 'regluon.module', 'regluon.model', 'regluon.callback', 'regluon.monitor',"
+        "'regluon.profiler']\n"
         "assert not set(late) & set(sys.modules)\n"
         "assert {'mod', 'io', 'callback', 'mon'} <= set(dir(mx))\n"
         "assert mx.mod is mx.module and mx.mon is mx.monitor and mx.model.FeedForward\n"
+        "assert mx.profiler.dumps() == ''\n"
         "assert set(late) <= set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -32,6 +32,7 @@ def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
         "README.md",
         "docs/hybridize-in-ten-minutes.md",
         "docs/coming-from-mxnet.md",
+        "docs/mixed-precision.md",
         "docs/torch.md",
         "docs/insight.md",
     ],

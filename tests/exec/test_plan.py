@@ -267,3 +267,28 @@ def test_memory_shared_with_another_library_is_never_packed() -> None:
         close(net(x).asnumpy(), expected)
         outside.numpy()[:] = outside.numpy() * 2
         expected = x.asnumpy() @ outside.numpy().T + net.bias.data().asnumpy()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_networks_in_sixteen_bits(dtype: str) -> None:
+    net, x = small_net(), data(2, 3, 8, 8)
+    wanted = imperative(net, x)
+    net.cast(dtype)
+    low = x.astype(dtype)
+    plain = net(low).asnumpy()
+    net.hybridize()
+    for _ in range(CALLS):
+        output = net(low)
+        assert output._t.dtype is getattr(torch, dtype)
+        # Rounding differs between kernels; it stays of the size that the type has.
+        np.testing.assert_allclose(output.asnumpy(), wanted, atol=0.03 * np.abs(wanted).max())
+        np.testing.assert_allclose(output.asnumpy(), plain, atol=0.03 * np.abs(wanted).max())
+    plan_of(net)
+
+
+def test_keeping_freed_memory_changes_no_result() -> None:
+    net, x = small_net(), data(2, 3, 8, 8)
+    expected = imperative(net, x)
+    net.hybridize(static_alloc=True)
+    for _ in range(CALLS):
+        close(net(x).asnumpy(), expected)

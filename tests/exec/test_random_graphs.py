@@ -104,7 +104,7 @@ def close(actual: list[np.ndarray], expected: list[np.ndarray]) -> None:
 
 @pytest.mark.filterwarnings("ignore:Parameter .* is not used by any computation")
 @settings(
-    max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 @given(steps=plan, static=st.booleans(), np_kind=st.booleans())
 def test_compiled_equals_imperative(steps: list[tuple[str, int, int]], static: bool, np_kind: bool) -> None:

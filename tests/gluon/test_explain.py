@@ -14,6 +14,7 @@ from rich.console import Console
 import regluon as mx
 from regluon import gluon, passes
 from regluon.base import rng
+from regluon.exec import Plan
 from regluon.gluon import nn
 from regluon.gluon.explanation import Explanation
 
@@ -146,12 +147,10 @@ def test_plan_or_program(net: Doubling, image: Any) -> None:
     found = net.explain(image)
     assert (found.runs, found.why, found.traces) == ("plan", "compiled for these shapes", 1)
     assert "def program(" in found.source
-    with_shared = net.body[4].bias
-    array = numpy.zeros(10, dtype="float32")
-    with_shared.set_data(mx.nd.from_numpy(array, zero_copy=True))
-    for hidden in (mx.nd.from_numpy(array, zero_copy=True),):
-        with_shared._data[0]._t = hidden._t
-    assert net.explain(image).runs == "program"
+    shared = numpy.from_dlpack(net.body[4].bias.data())
+    found = net.explain(image)
+    assert found.runs == "program" and "shared with NumPy" in found.why
+    del shared
 
 
 def test_training_graph(net: Doubling, image: Any) -> None:
@@ -316,6 +315,32 @@ def test_symbol_block(tmp_path: Any, net: Doubling, image: Any) -> None:
     assert found.hybridized and found.runs == "plan"
     expected = [kernel.kernel for kernel in net.explain(image).kernels]
     assert [kernel.kernel for kernel in found.kernels] == expected
+
+
+class Foreign(Plan):
+    """A plan that runs a function of another compiler."""
+
+
+def test_a_backend_that_chooses_reports_why(net: Doubling, image: Any) -> None:
+    net.hybridize(backend="auto")
+    net(image)
+    found = net.explain(image)
+    assert found.runs == "plan" and found.why.startswith("backend 'auto' for inputs (2, 3, 8, 8): ")
+    assert found.kernels
+
+
+def test_a_function_of_another_compiler_is_one_kernel(net: Doubling, image: Any) -> None:
+    for _ in range(2):
+        net(image)
+    (call,) = net._cached.exact.values()
+    function = call.chosen._function
+    call.chosen.__class__ = Foreign
+    call.chosen._function = lambda *given: function(*given)
+    found = net.explain(image)
+    (kernel,) = found.kernels
+    assert kernel.kernel == "Foreign" and kernel.share == 1 and kernel.seconds > 0
+    assert operator_of(found, "FullyConnected").computed_by == ["Foreign"]
+    assert found.outputs[0].shape == (2, 10)
 
 
 def test_several_inputs_and_keywords() -> None:

@@ -1,4 +1,4 @@
-"""Recurrent layers and cells: what the originals print and compute (tests/golden/make/rnn_cases.py), and more."""
+"""Recurrent layers and cells: what the originals print and compute (make/rnn_cases.py), and more."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stack(container: Any, *cells: Any) -> Any:
 
 
 def fill(style: Any, block: Any) -> None:
-    block.initialize()
+    block.initialize(force_reinit=True)
     for phase, parameter in enumerate(block.collect_params().values()):
         parameter.set_data(style.array(wave(parameter.shape, phase)))
 

@@ -38,7 +38,8 @@ _reserved = _Reserved()
 
 
 def seed(value: int) -> None:
-    """Start the sequence of draws anew from ``value``."""
+    """Start the sequence of draws anew from ``value``, also for the rest of a `drawing_from` scope."""
+    _reserved.keys = None
     with _stream.lock:
         _stream.seed = int(value) & _MASK
         _stream.count = 0

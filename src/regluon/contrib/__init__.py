@@ -6,7 +6,11 @@ from importlib import import_module
 from typing import Any
 
 # Where each module lives.
-_PLACES = {"amp": "regluon.amp", "quantization": "regluon.contrib.quantization"}
+_PLACES = {
+    "amp": "regluon.amp",
+    "onnx": "regluon.onnx",
+    "quantization": "regluon.contrib.quantization",
+}
 
 
 def __getattr__(name: str) -> Any:

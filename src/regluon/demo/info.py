@@ -70,7 +70,13 @@ def _devices() -> dict[str, str]:
 def _backends() -> dict[str, str]:
     from ..exec import backends
 
-    return {name: _first_line(backends.get(name).rewrite.__doc__) for name in backends.list_backends()}
+    found = {}
+    for name in backends.list_backends():
+        backend = backends.get(name)
+        missing = None if backend.engine is None else backend.engine.missing() or backend.engine.trouble()
+        text = _first_line(backend.rewrite.__doc__)
+        found[name] = text if missing is None else f"{text} (not available here)"
+    return found
 
 
 def _first_line(text: str | None) -> str:

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..base.errors import MXNetError
 from .plan import Plan
 from .program import Program
 
@@ -58,14 +57,17 @@ class Report:
     operators: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
-        lines = [f"backend {self.backend!r} for inputs {', '.join(map(str, self.shapes))}: {self.chosen} runs"]
+        lines = [
+            f"backend {self.backend!r} for inputs {', '.join(map(str, self.shapes))}: {self.chosen} runs"
+        ]
         inside, whole = self.operators
         if self.chosen != "default" and inside < whole:
-            lines.append(f"  {inside} of {whole} operators in {self.chosen}, the others in the default program")
-        for name, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
             lines.append(
-                f"  {name}: {seconds * 1e3:.3f} ms a call, made in {self.prepare_seconds.get(name, 0.0):.2f} s"
+                f"  {inside} of {whole} operators in {self.chosen}, the others in the default program"
             )
+        for name, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
+            made = self.prepare_seconds.get(name, 0.0)
+            lines.append(f"  {name}: {seconds * 1e3:.3f} ms a call, made in {made:.2f} s")
         lines += [f"  {name}: not used, {reason}" for name, reason in self.left_out.items()]
         return "\n".join(lines)
 
@@ -126,7 +128,9 @@ class Engine:
             raise ImportError(f"backend {self.name!r}: {missing}")
 
 
-def _make_onnxruntime(general: Program, count: int, tensors: Sequence[Tensor], options: dict[str, Any]) -> Plan:
+def _make_onnxruntime(
+    general: Program, count: int, tensors: Sequence[Tensor], options: dict[str, Any]
+) -> Plan:
     from .onnxruntime import Session
     from .sessions import SessionPlan
 

@@ -18,12 +18,12 @@ from torch import Tensor
 from ..graph.node import Node
 from .program import Program
 
-__all__ = ["Measured", "NodeCost", "backward_steps", "measure", "size_in_bytes", "watch_backward"]
+__all__ = ["Measured", "NodeCost", "backward_steps", "measure", "size_in_bytes", "time_of", "watch_backward"]
 
 # Rounds of a measurement, and the seconds after which it is content with fewer.
 _ROUNDS = 9
 _FEWEST = 3
-_LONGEST = 2.0
+_LONGEST = 1.0
 
 
 @dataclass
@@ -76,7 +76,16 @@ def _address(tensor: Tensor) -> int:
         return id(tensor)
 
 
-def measure(program: Program, key: int, tensors: Sequence[Tensor]) -> Measured:
+def time_of(call: Callable[[], Any], device: torch.device) -> float:
+    """The median time of a call, in seconds, after one that does not count."""
+    call()
+    rounds = _Rounds(0, device)
+    while rounds.wanted():
+        rounds.note(call)
+    return statistics.median(rounds.whole)
+
+
+def measure(program: Program, key: int, tensors: Sequence[Any]) -> Measured:
     """Run a program several times on tensors in the order of its inputs.
 
     A program of a recording is run under gradients, with a backward after it. The caller's tensors are not
@@ -99,15 +108,19 @@ def measure(program: Program, key: int, tensors: Sequence[Tensor]) -> Measured:
 class _Given:
     """The inputs of a program, with copies of those that it writes to, and leaves where gradients flow."""
 
-    def __init__(self, program: Program, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, program: Program, tensors: Sequence[Any]) -> None:
         self._written = _written_places(program)
         self._tensors = tensors
         self._recording = program.recording
 
-    def fresh(self) -> list[Tensor]:
-        """Tensors for one run."""
-        made = []
+    def fresh(self) -> list[Any]:
+        """Inputs for one run."""
+        made: list[Any] = []
         for place, tensor in enumerate(self._tensors):
+            if not isinstance(tensor, Tensor):
+                # A session of another engine.
+                made.append(tensor)
+                continue
             value = tensor.detach()
             if place in self._written:
                 value = value.clone()
@@ -136,7 +149,7 @@ def _written_places(program: Program) -> set[int]:
 def _look(program: Program, key: int, given: _Given, costs: list[NodeCost]) -> int:
     """One run that notes shapes and types; gives the most bytes alive at one time."""
     tensors = given.fresh()
-    foreign = {_address(tensor) for tensor in tensors}
+    foreign = {_address(tensor) for tensor in tensors if isinstance(tensor, Tensor)}
     frees = program.last_uses()
     alive: dict[str, tuple[int, int]] = {}
     peak = 0
@@ -175,16 +188,21 @@ class _Rounds:
         done = len(self.whole)
         return done < _FEWEST or (done < _ROUNDS and time.perf_counter() < self._end)
 
+    def note(self, call: Callable[[], Any]) -> None:
+        """Time one call."""
+        begin = self._now()
+        result = call()
+        self.whole.append(self._now() - begin)
+        del result
+
     def run(self, program: Program, key: int, given: _Given) -> None:
         """The program as it is, then with a clock after each node."""
         tensors = given.fresh()
-        begin = self._now()
-        results = program.run(key, tensors)
-        self.whole.append(self._now() - begin)
-        del results
+        self.note(lambda: program.run(key, tensors))
         tensors = given.fresh()
         steps: list[list[Any]] = []
-        known = {id(tensor.grad_fn) for tensor in tensors}
+        # Inputs are leaves: none of them has a step of its own.
+        known: set[int] = set()
         last = self._now()
 
         def watch(place: int, values: tuple[Any, ...]) -> None:
@@ -199,9 +217,7 @@ class _Rounds:
         if program.recording:
             self._run_backward(tensors, results, steps)
 
-    def _run_backward(
-        self, tensors: list[Tensor], results: Sequence[Tensor], steps: list[list[Any]]
-    ) -> None:
+    def _run_backward(self, tensors: list[Tensor], results: Sequence[Tensor], steps: list[list[Any]]) -> None:
         heads = [tensor for tensor in results if tensor.requires_grad]
         leaves = [tensor for tensor in tensors if tensor.requires_grad]
         if not heads or not leaves:

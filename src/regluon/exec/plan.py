@@ -148,7 +148,7 @@ class Plan:
         self._prepared: tuple[list[Tensor], list[int], list[Tensor]] | None = None
 
     def _kernels(self, entries: list[Entry], settings: Settings, tuner: Tuner | None) -> list[Entry]:
-        """The graph with a kernel for each node; another engine that takes the whole graph leaves it as it is."""
+        """The graph with a kernel for each node; an engine that takes whole graphs leaves it as it is."""
         return choose_kernels(entries, settings, tuner)
 
     def __call__(
@@ -191,6 +191,11 @@ class Plan:
             with torch.no_grad():
                 made = self.first(0, [given[i] for i in self._read])
         return [given[i] for i in self._direct], made
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether another compiler's function runs in place of the generated program."""
+        return self._function is not self.program.function
 
     @property
     def source(self) -> str:

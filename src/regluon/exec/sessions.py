@@ -64,7 +64,9 @@ class _Part:
 
         size = sum(values[id(e.node)].nbytes for e in self.held)
         if size > _LARGEST:
-            raise MXNetError(f"{self.subgraph} has {size / 2**30:.1f} GiB of parameters; one model holds 2 GiB")
+            raise MXNetError(
+                f"{self.subgraph} has {size / 2**30:.1f} GiB of parameters; one model holds 2 GiB"
+            )
         model = convert(
             self.variable.name,
             [(entry, f"input{place}") for place, entry in enumerate(self.given)],
@@ -82,7 +84,8 @@ def _selected(entries: Sequence[Entry]) -> set[int]:
     for node in topological(entries):
         if node.op is None or (node.op.uses_rng and node.op.name not in ("Dropout", "LeakyReLU", "RNN")):
             continue
-        specs = [entry.spec for entry in node.inputs] + list((node.specs or [None])[: node.visible])
+        specs = [entry.spec for entry in node.inputs]
+        specs += [Entry(node, index).spec for index in range(node.visible)]
         if all(spec is not None and spec.dtype in _KINDS for spec in specs) and not find_unmapped([node]):
             found.add(id(node))
     return found
@@ -167,11 +170,7 @@ class SessionPlan(Plan):
         parameters = tensors[self.count :]
         prepared = self._prepared
         versions = list(map(_version, parameters))
-        if (
-            prepared is None
-            or prepared[1] != versions
-            or not all(map(operator.is_, prepared[0], parameters))
-        ):
+        if prepared is None or prepared[1] != versions or not all(map(operator.is_, prepared[0], parameters)):
             # A new session costs more than a call. Parameters that were written wait for a second call with
             # the same values, so that a loop which writes them every time stays with the general program.
             if self._seen != versions or any(map(is_shared, parameters)):

@@ -1,8 +1,9 @@
-"""Looking into one call of a hybrid block: what is recorded, what the passes make of it, what runs, how long.
+"""Looking into one call of a hybrid block: what is recorded, what the passes make of it, what runs, and how
+long it takes.
 
-Nothing of the block changes: a graph that it has not recorded yet is recorded aside, no random number is drawn,
-and programs are measured on copies of what they would write to. Two things do happen, as at any recording: the
-block's Python runs once, and parameters whose shapes were not known get them.
+Nothing of the block changes: a graph that it has not recorded yet is recorded aside, no random number is
+drawn, and programs are measured on copies of what they would write to. Two things do happen, as at any
+recording: the block's Python runs once, and parameters whose shapes were not known get them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from ..array import NDArray
 from ..base import dtypes
 from ..base.errors import MXNetError
 from ..base.sharing import is_shared
-from ..exec import Plan, Program, for_training
-from ..exec.measure import Measured, measure, size_in_bytes
+from ..exec import Plan, Program, engines, for_training
+from ..exec.measure import Measured, measure, size_in_bytes, time_of
 from ..graph.node import Entry, Node, topological
 from ..passes import skipped
 from ..runtime.autograd import pause, record
@@ -108,9 +109,7 @@ def _explain_operators(found: Explanation, block: Any, flat: Sequence[Any], reas
 
 def _arrays(flat: Sequence[Any]) -> list[Array]:
     names = ["data"] if len(flat) == 1 else [f"data{i}" for i in range(len(flat))]
-    return [
-        _array(name, tuple(array.shape), array._t.dtype) for name, array in zip(names, flat, strict=True)
-    ]
+    return [_array(name, tuple(array.shape), array._t.dtype) for name, array in zip(names, flat, strict=True)]
 
 
 def _array(name: str, shape: Sequence[int], dtype: torch.dtype) -> Array:
@@ -179,12 +178,17 @@ class _Compiled:
             return
         found.runs, found.source = "plan", plan.source
         count = plan.count
-        direct, made = plan.values_from(tensors[count:])
         if plan.first is not None:
             found.prepared = dict(Counter(_operator_name(node) for node in plan.first.nodes))
             self.prepared = {name for node in plan.first.nodes for name in node.recorded}
-        self._measure(plan.program, [*tensors[:count], *direct, *made])
-        found.memory["packed"] = sum(map(size_in_bytes, made))
+        if type(plan) is Plan:
+            direct, made = plan.values_from(tensors[count:])
+            self._measure(plan.program, [*tensors[:count], *direct, *made])
+            found.memory["packed"] = sum(map(size_in_bytes, made))
+        elif plan.is_opaque:
+            self._measure_whole(plan, tensors)
+        else:
+            self._measure(plan.program, [*tensors[:count], *plan._prepare(tensors[count:])[2]])
         found.memory["parameters"] = self._parameter_bytes()
 
     def _plan(self, tensors: list[torch.Tensor]) -> tuple[Plan | None, str]:
@@ -201,7 +205,10 @@ class _Compiled:
         if not plans and self.cached.plans >= MOST_PLANS:
             return None, f"the block has {MOST_PLANS} plans for other shapes already"
         tune = bool(self.block._flags.get("static_shape"))
+        engine = self.cached.engine(self.recorded)
         try:
+            if engine is not None:
+                return self._engine_plan(engine, plans, tensors, tune)
             plan = Plan(self.program, count, tensors, tune and not plans, self._note_pass)
         except MXNetError as error:
             return None, str(error)
@@ -209,6 +216,23 @@ class _Compiled:
             return plans[-1], "compiled for these shapes"
         when = "at the first call" if tune else "from the second call with these shapes on"
         return plan, f"compiled for these shapes {when}"
+
+    def _engine_plan(
+        self, engine: tuple[str, dict[str, Any]], plans: list[Plan], tensors: list[torch.Tensor], tune: bool
+    ) -> tuple[Plan, str]:
+        """The plan that another engine made, or would make, and its report."""
+        count = len(self.recorded.inputs)
+        shapes = [tuple(tensor.shape) for tensor in tensors[:count]]
+        reports = [report for report in self.cached.reports if report.shapes == shapes]
+        if plans and reports:
+            plan, report = plans[-1], reports[-1]
+        else:
+            plan, report = engines.compile_with(*engine, self.program, count, tensors, tune)
+        if type(plan) is Plan or plan.is_opaque:
+            Plan(self.program, count, tensors, False, self._note_pass)
+        if plan.is_opaque:
+            self.found.passes = [each for each in self.found.passes if each.name != "choose_kernels"]
+        return plan, str(report)
 
     def _parameter_bytes(self) -> int:
         return sum(size_in_bytes(parameter._data[0]._t) for _, parameter in self.recorded.parameters)
@@ -231,17 +255,36 @@ class _Compiled:
 
     def _note_pass(self, name: str, before: Sequence[Entry], after: Sequence[Entry]) -> None:
         old, new = _kinds(before), _kinds(after)
-        report = PassReport(name, old.total(), new.total(), dict(old - new), dict(new - old))
-        self.found.passes.append(report)
+        known = {id(node) for node in topological(before)}
+        changed = any(id(node) not in known for node in topological(after))
+        # Removing what nothing else follows makes no new node.
+        changed = changed or any(a != b for a, b in zip(before, after, strict=True))
+        self.found.passes.append(
+            PassReport(name, old.total(), new.total(), dict(old - new), dict(new - old), changed)
+        )
 
-    def _measure(self, program: Program, tensors: Sequence[torch.Tensor]) -> None:
+    def _measure_whole(self, plan: Plan, tensors: Sequence[torch.Tensor]) -> None:
+        """A function of another compiler: it is one kernel."""
+        found = self.found
+        found.seconds = time_of(lambda: plan(0, tensors), tensors[0].device)
+        results = plan(0, tensors)
+        found.outputs = [_array(f"output{i}", t.shape, t.dtype) for i, t in enumerate(results)]
+        names = [name for node in plan.program.nodes for name in node.recorded]
+        name = type(plan).__name__
+        found.kernels = [Kernel(name, name, names, list(found.outputs), found.seconds, 0.0, 1.0)]
+
+    def _measure(self, program: Program, tensors: Sequence[Any]) -> None:
         found = self.found
         measured = measure(program, 0, tensors)
         found.seconds, found.backward_seconds = measured.seconds, measured.backward_seconds
         found.memory["peak"] = measured.peak_bytes
         found.kernels = _kernels(measured)
         shapes = {(id(cost.node), i): spec for cost in measured.nodes for i, spec in enumerate(cost.outputs)}
-        given = {id(node): (tuple(t.shape), t.dtype) for node, t in zip(program.inputs, tensors, strict=True)}
+        given = {
+            id(node): (tuple(value.shape), value.dtype)
+            for node, value in zip(program.inputs, tensors, strict=True)
+            if isinstance(value, torch.Tensor)
+        }
         for place, entry in enumerate(program.outputs[: len(self.recorded.outputs)]):
             shape, dtype = shapes.get((id(entry.node), entry.index)) or given[id(entry.node)]
             found.outputs.append(_array(f"output{place}", shape, dtype))

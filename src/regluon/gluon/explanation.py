@@ -55,13 +55,17 @@ class Operator:
 
 @dataclass
 class PassReport:
-    """What one pass did: how many operators there were before and after, which kinds went and which came."""
+    """What one pass did: how many operators there were before and after, which kinds went and which came.
+
+    A pass may have changed the graph (``changed``) with the same kinds of operators before and after.
+    """
 
     name: str
     before: int
     after: int
     gone: dict[str, int]
     came: dict[str, int]
+    changed: bool
 
 
 @dataclass
@@ -242,7 +246,7 @@ def _facts(found: Explanation) -> list[tuple[str, str]]:
     if found.memory:
         shown = ", ".join(f"{name} {_bytes_text(count)}" for name, count in found.memory.items())
         facts.append(("memory", shown))
-    busy = {report.name for report in found.passes if report.gone or report.came}
+    busy = {report.name for report in found.passes if report.changed}
     idle = dict.fromkeys(report.name for report in found.passes if report.name not in busy)
     if idle:
         facts.append(("no effect", f"passes: {', '.join(idle)}"))
@@ -254,9 +258,14 @@ def _facts(found: Explanation) -> list[tuple[str, str]]:
 
 def _tables(found: Explanation) -> Iterator[Table]:
     changes: list[Sequence[str]] = [
-        (p.name, f"{p.before} -> {p.after}", _counts_text(p.gone), _counts_text(p.came))
+        (
+            p.name,
+            f"{p.before} -> {p.after}",
+            _counts_text(p.gone),
+            _counts_text(p.came) or ("" if p.gone else "the same operators in another order"),
+        )
         for p in found.passes
-        if p.gone or p.came
+        if p.changed
     ]
     if changes:
         yield "passes", ("pass", "operators", "gone", "new"), changes
@@ -288,8 +297,14 @@ def _kernel_table(found: Explanation) -> Table:
     return "kernels", header, rows
 
 
+# More names than this are not shown for one kernel; `Kernel.covers` has them all.
+_MOST_NAMES = 6
+
+
 def _covers_text(names: Sequence[str]) -> str:
     """Names with what they have in common written once: ``body_(0_fwd, 1_fwd)``."""
+    if len(names) > _MOST_NAMES:
+        return f"{_covers_text(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
     if len(names) < 2:
         return "".join(names)
     common = names[0]
@@ -297,6 +312,8 @@ def _covers_text(names: Sequence[str]) -> str:
         while not name.startswith(common):
             common = common[:-1]
     common = common[: common.rfind("_") + 1]
+    if not common:
+        return ", ".join(names)
     return f"{common}({', '.join(name[len(common) :] for name in names)})"
 
 
@@ -305,7 +322,7 @@ def _text_lines(found: Explanation) -> Iterator[str]:
     yield title
     yield "=" * len(title)
     for name, text in _facts(found):
-        yield f"{name:<10} {text}"
+        yield f"{name:<10} {text}".replace("\n", f"\n{'':<11}")
     for heading, header, rows in _tables(found):
         yield ""
         yield f"{heading}:"

@@ -258,8 +258,9 @@ class HybridBlock(Block):
         Returns
         -------
         Explanation
-            Prints as tables; `to_dict` gives everything as plain values, `to_dot` a drawing. Times are medians
-            of a few runs; random states, moving statistics and what the block remembers stay as they are.
+            Prints as tables; `to_dict` gives everything as plain values, `to_dot` a drawing. Times are
+            medians of a few runs; random states, moving statistics and what the block remembers stay as
+            they are.
 
         Raises
         ------

@@ -105,7 +105,9 @@ def has_objects(structure: Any) -> bool:
     kind = structure[0]
     if kind in ("dict", "keywords"):
         return any(has_objects(item) for _, item in structure[1:])
-    return kind == "object" or (kind in ("list", "tuple", "namedtuple") and any(map(has_objects, structure[1:])))
+    return kind == "object" or (
+        kind in ("list", "tuple", "namedtuple") and any(map(has_objects, structure[1:]))
+    )
 
 
 def numbers_in(structure: Any) -> list[Any]:

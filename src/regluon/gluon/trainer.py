@@ -13,6 +13,7 @@ from regluon.gluon.parameter import Parameter
 from regluon.kvstore.kvstore import LOCAL_KINDS, sum_into
 from regluon.optimizer import Optimizer, Updater
 from regluon.serial import atomic_writer
+from regluon.serial.params import naming
 
 __all__ = ["Trainer"]
 
@@ -319,7 +320,8 @@ class Trainer:
         if not self._updaters:
             self._updaters = [Updater(self._optimizer)]
         for updater in self._updaters:
-            updater.set_states(content)
+            with naming(fname):
+                updater.set_states(content)
             updater.optimizer = self._updaters[0].optimizer
         self._optimizer = self._updaters[0].optimizer
         self._optimizer.param_dict = dict(enumerate(self._params))

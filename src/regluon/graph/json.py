@@ -74,7 +74,9 @@ def parse(text: str | bytes, source: str = "symbol JSON") -> GraphRecord:
     """
     try:
         _check_size(text, source)
-        return parse_object(json.loads(text), source)
+        loaded = json.loads(text)
+        _check_characters(text, loaded)
+        return parse_object(loaded, source)
     except ValueError as error:
         raise MXNetError(f"{source} is not JSON: {error}. Expected the text of Symbol.tojson") from error
     except RecursionError as error:
@@ -92,6 +94,12 @@ def _check_size(text: str | bytes, source: str) -> None:
         raise MXNetError(
             f"{source} is not a symbol: it has {containers} lists and objects in {len(text)} bytes"
         )
+
+
+def _check_characters(text: str | bytes, loaded: Any) -> None:
+    """Refuse halves of surrogate pairs, which JSON can spell and no file can be written with."""
+    if (b"\\u" if isinstance(text, bytes) else "\\u") in text:  # type: ignore[operator]
+        json.dumps(loaded, ensure_ascii=False).encode("utf-8")
 
 
 def parse_object(loaded: Any, source: str) -> GraphRecord:

@@ -166,5 +166,7 @@ class KVStore(KVStoreBase):
 
     def load_optimizer_states(self, fname: str) -> None:
         """Read the states of the optimizer from a file."""
-        with open(fname, "rb") as stream:
+        from regluon.serial.params import naming
+
+        with open(fname, "rb") as stream, naming(fname):
             self._states().set_states(stream.read())

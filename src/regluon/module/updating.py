@@ -9,6 +9,7 @@ from .. import kvstore as kv
 from .. import optimizer as opt
 from ..kvstore.kvstore import LOCAL_KINDS, sum_into
 from ..serial import atomic_writer
+from ..serial.params import naming
 
 __all__ = ["Updating", "make_store"]
 
@@ -74,7 +75,7 @@ class Updating:
     def load_states(self, fname: Any) -> None:
         """Read the optimizer's states from a file; MXNet writes names instead of places when it trained on
         several devices."""
-        with open(fname, "rb") as stream:
+        with open(fname, "rb") as stream, naming(fname):
             self.updater.set_states(stream.read())
         for which in ("states", "states_synced"):
             states = getattr(self.updater, which)

@@ -18,7 +18,10 @@ MAPPINGS = (elementwise, layers, rnn, shapes)
 
 
 def find_unmapped(nodes: Sequence[Node]) -> dict[str, str]:
-    """The nodes that ONNX cannot express, by name, and why."""
+    """The nodes that ONNX cannot express, by name, and why.
+
+    Nothing but their attributes, shapes and types is looked at.
+    """
     found = {}
     for node in nodes:
         scratch = Emitter()
@@ -74,6 +77,9 @@ def convert(
     for node in _until([entry for entry, _ in outputs], stops):
         if node.op is not None:
             m.convert(node)
+        elif (id(node), 0) not in m.names:
+            # A label: no mapping reads it.
+            m.names[id(node), 0] = m.unique(node.name)
     for entry, given in outputs:
         m.nodes.append(m.onnx.helper.make_node("Identity", [m.name_of(entry)], [given], name=given))
     return m.model(

@@ -145,9 +145,7 @@ for _name, _formula in _FORMULAS.items():
 
 @maps("hard_sigmoid")
 def _hard_sigmoid(m: Emitter, node: Node, inputs: list[str]) -> str:
-    return str(
-        m.add("HardSigmoid", inputs, alpha=node.full_attrs["alpha"], beta=node.full_attrs["beta"])
-    )
+    return str(m.add("HardSigmoid", inputs, alpha=node.full_attrs["alpha"], beta=node.full_attrs["beta"]))
 
 
 @maps("BlockGrad", "make_loss", "MakeLoss", "_copy", "_npi_copy", "_contrib_gradientmultiplier")
@@ -269,8 +267,7 @@ _BINARY = (
     _Binary(
         "LessOrEqual",
         "compare",
-        "_lesser_equal broadcast_lesser_equal _npi_less_equal | "
-        "_lesser_equal_scalar _npi_less_equal_scalar",
+        "_lesser_equal broadcast_lesser_equal _npi_less_equal | _lesser_equal_scalar _npi_less_equal_scalar",
     ),
     _Binary("And", "logic", "_logical_and broadcast_logical_and _npi_logical_and |"),
     _Binary("Or", "logic", "_logical_or broadcast_logical_or _npi_logical_or |"),
@@ -341,7 +338,13 @@ def _where(m: Emitter, node: Node, inputs: list[str]) -> str:
 
 # Reductions ----------------------------------------------------------------------
 
-_REDUCTIONS = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax", "min": "ReduceMin", "prod": "ReduceProd"}
+_REDUCTIONS = {
+    "sum": "ReduceSum",
+    "mean": "ReduceMean",
+    "max": "ReduceMax",
+    "min": "ReduceMin",
+    "prod": "ReduceProd",
+}
 
 
 def _reduce(m: Emitter, kind: str, name: str, axes: Sequence[int], keepdims: bool) -> str:

@@ -16,9 +16,19 @@ from ..base import dtypes
 from ..base.errors import MXNetError
 from ..graph.dims import dims_in
 from ..graph.node import Entry, Node
+from ..ops import registry
 from ..ops.opdef import Spec
 
-__all__ = ["OPSET", "Emitter", "Mapping", "Unmapped", "mapped_operators", "maps", "mapping_of", "require_onnx"]
+__all__ = [
+    "OPSET",
+    "Emitter",
+    "Mapping",
+    "Unmapped",
+    "mapped_operators",
+    "mapping_of",
+    "maps",
+    "require_onnx",
+]
 
 OPSET = 17
 Mapping = Callable[["Emitter", Node, list[str]], "str | list[str]"]
@@ -89,7 +99,7 @@ def mapping_of(node: Node) -> Mapping:
 
 def mapped_operators() -> list[str]:
     """The names of all operators that have a mapping."""
-    return sorted(_MAPPINGS)
+    return sorted(name for name in _MAPPINGS if registry.exists(name) and registry.get(name).name == name)
 
 
 class Emitter:
@@ -162,7 +172,7 @@ class Emitter:
         if key is not None and key in self._constants:
             return self._constants[key]
         name = self.unique("constant")
-        self.initializers.append(self.onnx.numpy_helper.from_array(numpy.ascontiguousarray(array), name))
+        self.initializers.append(self.onnx.numpy_helper.from_array(array.copy(order="C"), name))
         if key is not None:
             self._constants[key] = name
         return name
@@ -227,9 +237,9 @@ class Emitter:
         known = self.unique(name or entry.node.name)
         array = value.detach().cpu().contiguous()
         if array.dtype is torch.bfloat16:
-            tensor = self.onnx.helper.make_tensor(
-                known, self.type_of(torch.bfloat16), list(array.shape), array.view(torch.int16).numpy().tobytes(), raw=True
-            )
+            raw = array.view(torch.int16).numpy().tobytes()
+            kind = self.type_of(torch.bfloat16)
+            tensor = self.onnx.helper.make_tensor(known, kind, list(array.shape), raw, raw=True)
         else:
             tensor = self.onnx.numpy_helper.from_array(array.numpy(), known)
         self.initializers.append(tensor)

@@ -113,9 +113,9 @@ class _Source:
             free = [name for name in free if not name.endswith("label")]
         if len(shapes) != len(free):
             raise ValueError(
-                f"export_model: the network has the inputs {', '.join(free) or 'none'} (what is not among the "
-                f"parameters), and in_shapes gives {len(shapes)} shape(s): {shapes}. Give one shape for each, "
-                "or the parameters that are missing"
+                f"export_model: the network has the inputs {', '.join(free) or 'none'} (what is not among "
+                f"the parameters), and in_shapes gives {len(shapes)} shape(s): {shapes}. Give one shape for "
+                "each, or the parameters that are missing"
             )
         self.data, self.shapes = free, shapes
 
@@ -197,7 +197,9 @@ def _open_shapes(
 def _convert(source: _Source, types: Sequence[torch.dtype], opened: Sequence[Sequence[Any]]) -> Any:
     from ..exec.plan import specialise
 
-    variables, entries = specialise(source.variables, source.entries, source.tensors(source.shapes, types), False)
+    variables, entries = specialise(
+        source.variables, source.entries, source.tensors(source.shapes, types), False
+    )
     twins = {node.name: node for node in variables}
     other = None
     if any(not isinstance(size, int) for shape in opened for size in shape):

@@ -109,13 +109,15 @@ def _window_pool(m: Emitter, node: Node, data: str, shape: tuple[int, ...]) -> s
     kind = attrs["pool_type"]
     if kind == "max":
         return str(m.add("MaxPool", [data], **common))
-    include = attrs["count_include_pad"] is not False
+    include = attrs.get("count_include_pad") is not False
     if kind == "avg" and not (include and beyond):
         return str(m.add("AveragePool", [data], count_include_pad=int(include), **common))
     if kind == "sum":
         mean = m.add("AveragePool", [data], count_include_pad=1, **common)
         return str(m.add("Mul", [mean, _like(m, node, math.prod(kernel))]))
-    raise Unmapped(f"this pooling ({kind}, {attrs['pooling_convention']}; node {node.name}) is not mapped to ONNX")
+    raise Unmapped(
+        f"this pooling ({kind}, {attrs['pooling_convention']}; node {node.name}) is not mapped to ONNX"
+    )
 
 
 def _like(m: Emitter, node: Node, value: float) -> str:
@@ -272,9 +274,7 @@ def _group_norm(m: Emitter, node: Node, inputs: list[str]) -> str:
     channels, rank = shape[1], len(shape)
     # Size 0 keeps the batch, whatever it is.
     rows = m.add("Reshape", [inputs[0], m.ints([0, groups, -1])])
-    normal = m.add(
-        "InstanceNormalization", [rows, *_ones_and_zeros(m, node, groups)], epsilon=attrs["eps"]
-    )
+    normal = m.add("InstanceNormalization", [rows, *_ones_and_zeros(m, node, groups)], epsilon=attrs["eps"])
     result = m.reshape(normal, shape)
     for kind, vector, place in (("Mul", inputs[1], 1), ("Add", inputs[2], 2)):
         if m.spec(node.inputs[place]).shape[0] != channels:

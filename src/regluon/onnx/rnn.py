@@ -56,7 +56,7 @@ def _rnn(m: Emitter, node: Node, inputs: list[str]) -> list[str]:
     attrs = _check(node)
     mode, hidden, layers = attrs["mode"], attrs["state_size"], attrs["num_layers"]
     directions = 2 if attrs["bidirectional"] else 1
-    kind, order = _MODES[mode]
+    order = _MODES[mode][1]
     rows = len(order) * hidden
     width = m.spec(node.inputs[0]).shape[2]
     vector = _Vector(m, inputs[1])
@@ -84,7 +84,7 @@ def _layer(
     attrs = node.full_attrs
     mode, hidden = attrs["mode"], attrs["state_size"]
     directions = 2 if attrs["bidirectional"] else 1
-    kind, _ = _MODES[mode]
+    kind = _MODES[mode][0]
     stacked = []
     for place in (0, 1):
         parts = [m.add("Unsqueeze", [pair[place], m.ints([0])]) for pair in parameters[0]]

@@ -33,15 +33,14 @@ def _rank(m: Emitter, node: Node, place: int = 0) -> int:
     "expand_dims",
     "squeeze",
     "_npi_squeeze",
-    "_npi_atleast_1d",
-    "_npi_atleast_2d",
-    "_npi_atleast_3d",
 )
 def _reshape(m: Emitter, node: Node, inputs: list[str]) -> str:
-    assert node.op is not None and node.specs is not None
-    if node.op.name.startswith("_npi_atleast") and len(node.specs) != 1:
-        raise Unmapped(f"{node.op.name} of several arrays (node {node.name}) is not mapped to ONNX")
     return m.reshape(inputs[0], _result_shape(m, node))
+
+
+@maps("_npi_atleast_1d", "_npi_atleast_2d", "_npi_atleast_3d")
+def _at_least(m: Emitter, node: Node, inputs: list[str]) -> list[str]:
+    return [m.reshape(name, _result_shape(m, node, place)) for place, name in enumerate(inputs)]
 
 
 @maps("Flatten")
@@ -345,7 +344,12 @@ def _topk(m: Emitter, node: Node, inputs: list[str]) -> str | list[str]:
     axis = attrs["axis"] % len(shape)
     count = attrs["k"] if 0 < attrs["k"] <= shape[axis] else shape[axis]
     values, places = m.add(
-        "TopK", [inputs[0], m.ints([count])], outputs=2, axis=axis, largest=int(not attrs["is_ascend"]), sorted=1
+        "TopK",
+        [inputs[0], m.ints([count])],
+        outputs=2,
+        axis=axis,
+        largest=int(not attrs["is_ascend"]),
+        sorted=1,
     )
     if attrs["ret_typ"] == "value":
         return str(values)

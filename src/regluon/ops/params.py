@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -29,8 +30,20 @@ DType = torch.dtype
 _UNSET = inspect.Parameter.empty
 
 
+_FLAT = re.compile(r"[(\[]([-+\s\d.,eE]*)[)\]]")
+# The parser's tree takes hundreds of times the size of a text; longer ones must be plain rows of numbers.
+_LONGEST_LITERAL = 1 << 16
+
+
 def _literal(text: str) -> Any:
-    return ast.literal_eval(text.replace("L,", ",").replace("L)", ")") if "L" in text else text)
+    text = text.replace("L,", ",").replace("L)", ")") if "L" in text else text
+    if len(text) <= _LONGEST_LITERAL:
+        return ast.literal_eval(text)
+    flat = _FLAT.fullmatch(text)
+    if flat is None:
+        raise ValueError(f"{len(text)} characters are too many for anything but a row of numbers")
+    numbers = flat[1].rstrip().removesuffix(",").split(",")
+    return tuple(float(item) if {".", "e", "E"} & {*item} else int(item) for item in numbers)
 
 
 def _read_int(value: Any) -> int:

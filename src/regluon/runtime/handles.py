@@ -62,15 +62,16 @@ class TraceHandle:
         self.version += 1
 
 
-_PACKAGE = __name__.split(".", 1)[0]
+# Frames of these are not the user's: this package, and what calls back into it on the user's behalf.
+_NOT_THE_USER = {__name__.split(".", 1)[0], "contextlib", "copy", "functools", "numpy", "torch"}
 
 
 def user_location() -> str | None:
-    """File and line of the nearest caller outside the package."""
+    """File and line of the nearest caller outside the package and libraries that it is called through."""
     frame = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module.split(".", 1)[0] != _PACKAGE:
+        if module.split(".", 1)[0] not in _NOT_THE_USER:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return None

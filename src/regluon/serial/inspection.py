@@ -211,10 +211,8 @@ def _elements(shape: Sequence[int]) -> int:
 
 def _describe_states(path: Any) -> dict[str, Any]:
     data = Path(path).read_bytes()
-    try:
+    with params.naming(path):
         found, optimizer = states.loads(data)
-    except params.ParamsError as error:
-        raise params.ParamsError(f"File '{os.fspath(path)}': {error}") from error
     own = data[:8] == struct.pack("<Q", params.LIST_MAGIC)
     return {
         "kind": "optimizer states",

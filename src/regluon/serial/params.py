@@ -54,6 +54,15 @@ class ParamsError(MXNetError, ValueError):
     """A file of arrays that is damaged or of an unknown kind; the message names the file and the offset."""
 
 
+@contextlib.contextmanager
+def naming(path: Any) -> Iterator[None]:
+    """Put the file's name in front of what is wrong with its bytes."""
+    try:
+        yield
+    except ParamsError as error:
+        raise ParamsError(f"File '{os.fspath(path)}': {error}") from error
+
+
 @dataclasses.dataclass(frozen=True)
 class SparseTensor:
     """A sparse array as the file holds it.

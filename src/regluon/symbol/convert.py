@@ -10,6 +10,7 @@ from ..graph import json as files
 from ..graph.dims import dims_in, evaluate
 from ..graph.json import GraphRecord, NodeRecord
 from ..graph.node import Entry, Node, rebuild, topological
+from ..graph.subgraphs import lifted, with_auxiliary
 from ..ops import registry
 from ..ops.opdef import OpDef
 from .composition import HIDDEN
@@ -182,14 +183,14 @@ def from_json(text: str | bytes, source: str = "symbol JSON") -> tuple[list[Entr
         )
     nodes: list[Node] = []
     for index, item in enumerate(record.nodes):
-        item = files.restored(item)
+        item = lifted(files.restored(item))
         inputs = _checked_entries(
             nodes, item.inputs, f"the inputs of node {index} ({files.short(item.name)}) of {source}"
         )
         if item.operator == "null":
             nodes.append(Node(None, item.name, user=dict(item.attributes)))
         else:
-            nodes.append(_operator_node(item, inputs, source))
+            nodes.append(with_auxiliary(_operator_node(item, inputs, source)))
     return _checked_entries(nodes, record.heads, f"the heads of {source}"), record
 
 
@@ -219,7 +220,12 @@ def _operator_node(item: NodeRecord, inputs: list[Entry], source: str) -> Node:
     except MXNetError as error:
         raise MXNetError(f"{source}, node {files.short(item.name)}: {error}") from error
     attrs = {key: full[key] for key in given}
-    inputs = _with_auxiliary(definition, item.name, inputs, {**definition.defaults, **attrs})
+    if len(inputs) > len(definition.inputs) and not definition.variadic:
+        raise MXNetError(
+            f"{source}, node {files.short(item.name)}: operator {definition.name} takes at most "
+            f"{len(definition.inputs)} inputs ({', '.join(definition.inputs)}); received {len(inputs)}"
+        )
+    inputs = _completed(definition, item.name, inputs, {**definition.defaults, **attrs})
     if user.get(str(definition.num_args_key)):
         user.pop(str(definition.num_args_key))
     node = Node(definition, item.name, inputs, attrs, user)
@@ -228,12 +234,12 @@ def _operator_node(item: NodeRecord, inputs: list[Entry], source: str) -> Node:
     return node
 
 
-def _with_auxiliary(definition: OpDef, name: str, inputs: list[Entry], attrs: dict[str, Any]) -> list[Entry]:
-    """Old files leave the auxiliary inputs out."""
-    if definition.aux and not definition.variadic:
+def _completed(definition: OpDef, name: str, inputs: list[Entry], attrs: dict[str, Any]) -> list[Entry]:
+    """Old files leave inputs out, mostly auxiliary ones; as in the originals, they become variables."""
+    if not definition.variadic:
         for missing in definition.input_names(attrs)[len(inputs) :]:
-            if missing in definition.aux:
+            if missing in definition.aux or missing not in definition.optional:
                 node = Node(None, f"{name}_{missing}")
-                node.is_aux = True
+                node.is_aux = missing in definition.aux
                 inputs.append(Entry(node, 0))
     return inputs

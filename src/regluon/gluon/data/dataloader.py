@@ -3,7 +3,7 @@
 Worker processes, their queues, shared memory, time-outs and the transport of exceptions with the worker's own
 traceback are ``torch.utils.data``'s. What is ours is in `_BatchSource`: one item of it is one batch, made
 under the parent's settings and a seed that belongs to the batch, so that results depend neither on the
-number of workers nor on their timing.
+number of workers, none included, nor on their timing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy
 import torch.utils.data
 
-from ...base import config
+from ...base import config, rng
 from ._arrays import host_seed, pack, unpack
 from .batchify import default_batchify_fn
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
@@ -127,22 +127,30 @@ class DataLoader:
         """Accepted for 1.x code: workers end with their iteration."""
 
     def _iterate_here(self) -> Iterator[Any]:
-        for indices in self._batch_sampler:
-            batch = self._batchify_fn([self._dataset[index] for index in indices])
+        for seed, indices in self._jobs():
+            batch = self._make(seed, indices)
             yield unpack(pack(batch), True) if self._pin_memory else batch
+
+    def _jobs(self) -> _Jobs:
+        return _Jobs(self._batch_sampler, host_seed())
+
+    def _make(self, seed: int, indices: Any) -> Any:
+        """A batch whose random draws, of `mx.random` and of transforms, follow from its seed."""
+        with rng.drawing_from(seed):
+            return self._batchify_fn([self._dataset[index] for index in indices])
 
     def _iterate_threads(self) -> Iterator[Any]:
         settings = _Settings()
 
-        def work(indices: Any) -> Any:
+        def work(seed: int, indices: Any) -> Any:
             settings.apply_to_thread()
-            return self._batchify_fn([self._dataset[index] for index in indices])
+            return self._make(seed, indices)
 
         executor = ThreadPoolExecutor(self._num_workers, thread_name_prefix="regluon-data")
         waiting: deque[Future[Any]] = deque()
         try:
-            for indices in self._batch_sampler:
-                waiting.append(executor.submit(work, indices))
+            for seed, indices in self._jobs():
+                waiting.append(executor.submit(work, seed, indices))
                 if len(waiting) > self._prefetch:
                     yield self._take(waiting.popleft())
             while waiting:
@@ -164,16 +172,16 @@ class DataLoader:
         return unpack(pack(batch), True) if self._pin_memory else batch
 
     def _iterate_processes(self) -> Iterator[Any]:
-        generator = torch.Generator().manual_seed(host_seed())
+        jobs = self._jobs()
         loader = torch.utils.data.DataLoader(
             _BatchSource(self._dataset, self._batchify_fn),
             batch_size=None,
-            sampler=_Jobs(self._batch_sampler, generator.initial_seed()),
+            sampler=jobs,
             collate_fn=_unchanged,
             num_workers=self._num_workers,
             prefetch_factor=max(1, -(-self._prefetch // self._num_workers)),
             timeout=self._timeout,
-            generator=generator,
+            generator=torch.Generator().manual_seed(jobs.seed),
             multiprocessing_context=multiprocessing.get_start_method(),
         )
         for batch in loader:
@@ -200,7 +208,7 @@ class _Jobs(torch.utils.data.Sampler[Any]):
 
     def __init__(self, batch_sampler: Any, seed: int) -> None:
         self._batch_sampler = batch_sampler
-        self._seed = seed
+        self.seed = seed
 
     def __len__(self) -> int:
         return len(self._batch_sampler)
@@ -208,7 +216,7 @@ class _Jobs(torch.utils.data.Sampler[Any]):
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         for number, indices in enumerate(self._batch_sampler):
             # Odd multiplier, so distinct batches get distinct seeds modulo 2^62.
-            yield (self._seed + number * 0x9E3779B97F4A7C15) % (1 << 62), indices
+            yield (self.seed + number * 0x9E3779B97F4A7C15) % (1 << 62), indices
 
 
 class _BatchSource(torch.utils.data.Dataset[Any]):
@@ -223,7 +231,8 @@ class _BatchSource(torch.utils.data.Dataset[Any]):
         seed, indices = job
         self._settings.apply_to_process()
         _seed_everything(seed)
-        return pack(self._batchify_fn([self._dataset[index] for index in indices]))
+        with rng.drawing_from(seed):
+            return pack(self._batchify_fn([self._dataset[index] for index in indices]))
 
 
 def _seed_everything(seed: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...array import NDArray
+from ...runtime.state import state
 from ...symbol import Symbol
 from ..block import Block
 from ..hybrid import HybridBlock
@@ -42,11 +43,11 @@ def steps_of(inputs: Any, length: int | None, layout: str) -> list[Any]:
         axis = layout.find("T")
         if length is None:
             length = int(inputs.shape[axis])
-        known = None if isinstance(inputs, Symbol) and inputs._s is None else inputs.shape[axis]
-        if known is not None and known != length:
+        # In a graph the operator below holds for this length only, and says so.
+        if state.tracer is None and not isinstance(inputs, Symbol) and inputs.shape[axis] != length:
             raise CellStateError(
-                f"unroll: the inputs have {int(known)} steps along axis {axis} (layout {layout}); received "
-                f"length={length}"
+                f"unroll: the inputs have {inputs.shape[axis]} steps along axis {axis} (layout {layout}); "
+                f"received length={length}"
             )
         F = namespace(inputs)
         parts = F.split(inputs, num_outputs=length, axis=axis, squeeze_axis=True)

@@ -181,15 +181,34 @@ class _RNNLayer(HybridBlock):
     def _adapt_saved(self, path: str, values: dict[str, Any]) -> None:
         """Give the arrays of a file that another form of this layer wrote the names of this one."""
         start = f"{path}." if path else ""
-        vector = values.get(f"{start}rnn_param")
-        if self._level == 1:
-            if vector is not None:
+        if f"{start}rnn_param" in values:
+            if self._level == 1:
                 values.update(self._unpacked(start, values.pop(f"{start}rnn_param")))
-            for name in self._reg_params:
-                if start + name in values:
-                    values.setdefault(start + self._saved_name(name), values.pop(start + name))
-        elif vector is None:
-            self._pack(start, values)
+            return
+        found = self._spelled(start, values)
+        if found is None:
+            return
+        arrays = {name: values.pop(key) for name, key in found.items()}
+        if self._level == 1:
+            values.update({start + self._saved_name(name): array for name, array in arrays.items()})
+        else:
+            first = next(iter(arrays.values()))
+            vector = torch.cat([array._t.reshape(-1) for array in arrays.values()])
+            values[f"{start}rnn_param"] = type(first)._wrap(vector, first._ctx)
+
+    def _spelled(self, start: str, values: dict[str, Any]) -> dict[str, str] | None:
+        """The names in a file of all pieces, in the order of the vector, if it has them one by one."""
+        names = [name for name, _ in self._pieces(1)]
+        spellings: list[Callable[[str], str]] = [lambda n: start + self._saved_name(n), lambda n: start + n]
+        prefixes = {match[1] for match in map(_FIRST.match, values) if match is not None}
+        if not start and len(prefixes) == 1:
+            (full,) = prefixes
+            spellings.append(lambda n: full + n)
+        for spelling in spellings:
+            found = {name: spelling(name) for name in names}
+            if all(key in values for key in found.values()):
+                return found
+        return None
 
     def _unpacked(self, start: str, vector: Any) -> dict[str, Any]:
         rows = _GATES[self._mode] * self._hidden_size * self._dir
@@ -206,21 +225,6 @@ class _RNNLayer(HybridBlock):
             found[start + self._saved_name(name)] = type(vector)._wrap(piece, vector._ctx)
             place += count
         return found
-
-    def _pack(self, start: str, values: dict[str, Any]) -> None:
-        names = [name for name, _ in self._pieces(1)]
-        spellings: list[Callable[[str], str]] = [lambda n: start + self._saved_name(n), lambda n: start + n]
-        prefixes = {match[1] for match in map(_FIRST.match, values) if match is not None}
-        if not start and len(prefixes) == 1:
-            (full,) = prefixes
-            spellings.append(lambda n: full + n)
-        for spelling in spellings:
-            keys = [spelling(name) for name in names]
-            if all(key in values for key in keys):
-                arrays = [values.pop(key) for key in keys]
-                vector = torch.cat([array._t.reshape(-1) for array in arrays])
-                values[f"{start}rnn_param"] = type(arrays[0])._wrap(vector, arrays[0]._ctx)
-                return
 
     # States ----------------------------------------------------------------------
 

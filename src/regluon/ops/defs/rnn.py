@@ -191,6 +191,13 @@ def _call(layout: _Layout, arguments: tuple[Any, ...], weights: Sequence[Tensor]
     )
     layers = len(weights) // (layout.directions * (4 if layout.projection is None else 5))
     start = states if layout.mode == "lstm" else states[0]
+    length = arguments[0].shape[0]
+    if layout.projection is not None and len(arguments) == 1 and arguments[0].device.type == "cpu" and length:
+        # The kernel of whole batches warns that oneDNN knows no projection; that of packed ones does not.
+        data = arguments[0]
+        sizes = torch.full((length,), data.shape[1], dtype=torch.int64)
+        output, *ended = _call(layout, (data.flatten(0, 1), sizes), weights, states)
+        return (output.unflatten(0, (length, data.shape[1])), *ended)
     tail = (True, layers, 0.0, tracked, layout.directions == 2)
     if len(arguments) == 1:
         return _KERNELS[layout.mode](arguments[0], start, weights, *tail, False)
