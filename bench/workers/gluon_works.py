@@ -68,6 +68,9 @@ class Gluon:
 def inference(gluon: Gluon, work: dict[str, Any]) -> Prepared:
     net, x = gluon.network(work)
     if work["dtype"] != "float32":
+        # Converting starts from the graph that a call of a hybridized network records.
+        net.hybridize()
+        net(x).wait_to_read()
         net, x = gluon.converted(net, x, work["dtype"])
     if work["kind"] == "memory":
         # Trying ways out takes memory of its own.

@@ -37,9 +37,9 @@ class Mxnet(gluon_works.Gluon):
         if dtype == "int8":
             return self._quantized(net, x)
         amp = importlib.import_module("mxnet.contrib.amp" if FIRST else "mxnet.amp")
-        if not FIRST:
-            return amp.convert_hybrid_block(net, x, target_dtype=dtype), x
-        return amp.convert_hybrid_block(net, target_dtype=dtype), x
+        if FIRST:
+            return amp.convert_hybrid_block(net, target_dtype=dtype, cast_optional_params=True), x
+        return amp.convert_hybrid_block(net, x, target_dtype=dtype, cast_params_offline=True), x
 
     def _quantized(self, net: Any, x: Any) -> tuple[Any, Any]:
         quantization = importlib.import_module("mxnet.contrib.quantization")

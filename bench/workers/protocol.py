@@ -48,7 +48,7 @@ class Prepared:
 
 
 def best_seconds(call: Callable[[], Any], repeats: int = 5, enough: float = 1.0) -> float:
-    """The shortest time of a few calls, after one that is not counted; ``enough`` seconds of calls suffice."""
+    """The shortest of a few calls, after one that is not counted; ``enough`` seconds of calls suffice."""
     call()
     times: list[float] = []
     while len(times) < repeats and sum(times) < enough:

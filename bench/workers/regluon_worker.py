@@ -8,7 +8,7 @@ import torch
 
 import regluon as mx
 from bench.workers import gluon_works
-from bench.workers.protocol import Unsupported, serve, threads
+from bench.workers.protocol import serve, threads
 
 
 class Regluon(gluon_works.Gluon):
@@ -17,24 +17,17 @@ class Regluon(gluon_works.Gluon):
     def converted(self, net: Any, x: Any, dtype: str) -> tuple[Any, Any]:
         if dtype == "int8":
             return self._quantized(net, x)
-        if hasattr(mx, "amp"):
-            return mx.amp.convert_hybrid_block(net, target_dtype=dtype), x
-        net.cast(dtype)
-        return net, x.astype(dtype)
+        return mx.amp.convert_hybrid_block(net, target_dtype=dtype, cast_optional_params=True), x
 
     def _quantized(self, net: Any, x: Any) -> tuple[Any, Any]:
-        quantization = getattr(getattr(mx, "contrib", None), "quantization", None)
-        if quantization is None:
-            raise Unsupported("mx.contrib.quantization is not there")
         batches = mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset(x), batch_size=1)
-        return quantization.quantize_net(net, calib_data=batches, calib_mode="naive", num_calib_batches=1), x
+        return mx.contrib.quantization.quantize_net(
+            net, calib_data=batches, calib_mode="naive", num_calib_batches=1
+        ), x
 
     def start_training(self, net: Any, dtype: str) -> None:
-        if dtype == "float32":
-            return
-        if not hasattr(mx, "amp"):
-            raise Unsupported("mx.amp is not there")
-        mx.amp.init(target_dtype=dtype)
+        if dtype != "float32":
+            mx.amp.init(target_dtype=dtype)
 
 
 def prepare(work: dict[str, Any]) -> gluon_works.Prepared:

@@ -234,8 +234,8 @@ class _Profiler:
             results = plan(key, tensors)
             end = self._end(results)
             if self.wants("imperative") or self.wants("symbolic"):
-                names = [name for node in plan.program.nodes for name in node.recorded]
-                self.span(type(plan).__name__, "operator", begin, end, {"computes": names})
+                computed = {"computes": plan.program.recorded}
+                self.span(type(plan).__name__, "operator", begin, end, computed)
             self._note_memory(results)
             return results
         return plan(key, tensors, plan.program.watched(self._watch(plan.program, set())))

@@ -103,7 +103,9 @@ def test_without_a_compiler_the_default_runs_and_a_warning_says_why(monkeypatch:
     net, x, expected = network()
     monkeypatch.setenv("CXX", "no-such-compiler")
     net.hybridize(backend="inductor")
-    with pytest.warns(UserWarning, match=r"needs a C\+\+ compiler, and 'no-such-compiler'.*CXX.*default runs"):
+    with pytest.warns(
+        UserWarning, match=r"needs a C\+\+ compiler, and 'no-such-compiler'.*CXX.*default runs"
+    ):
         numpy.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-5)
     numpy.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-5)
     (report,) = net.backend_reports
@@ -165,7 +167,10 @@ def test_auto_drops_engines_that_are_wrong_or_fail(monkeypatch: pytest.MonkeyPat
     numpy.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-5)
     (report,) = net.backend_reports
     assert report.chosen == "default" and list(report.seconds) == ["default"]
-    assert report.left_out == {"onnxruntime": "its results differ by up to 0.5", "openvino": "no such library"}
+    assert report.left_out == {
+        "onnxruntime": "its results differ by up to 0.5",
+        "openvino": "no such library",
+    }
     assert "openvino: not used, no such library" in str(report)
 
 
@@ -232,7 +237,12 @@ def test_inductor_gives_the_same_results_and_never_uses_stale_weights() -> None:
     def write() -> None:
         weight.data()[:] = 0.25
 
-    changes = [step, write, lambda: weight.set_data(weight.data() * 3), lambda: net[3].bias.set_data([1, 2, 3])]
+    changes = [
+        step,
+        write,
+        lambda: weight.set_data(weight.data() * 3),
+        lambda: net[3].bias.set_data([1, 2, 3]),
+    ]
     for change in changes:
         change()
         made = net(x).asnumpy()

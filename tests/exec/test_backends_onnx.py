@@ -92,7 +92,11 @@ def test_operators_give_our_results(name: str, onnx: Any, runtime: Any) -> None:
         for result, wanted in zip(made, expected, strict=False):
             assert result.dtype == wanted.numpy().dtype
             numpy.testing.assert_allclose(
-                result.astype("float64"), wanted.double().numpy(), rtol=1e-4, atol=1e-5, err_msg=str(sample.attrs)
+                result.astype("float64"),
+                wanted.double().numpy(),
+                rtol=1e-4,
+                atol=1e-5,
+                err_msg=str(sample.attrs),
             )
         checked += 1
     assert checked or not reasons, reasons
@@ -132,7 +136,10 @@ def small() -> tuple[Any, dict[str, Any]]:
 def test_symbols_with_a_label_are_written_without_it(runtime: Any, onnx: Any, tmp_path: Path) -> None:
     symbol, parameters = small()
     path = str(tmp_path / "small.onnx")
-    assert mx.onnx.export_model(symbol, parameters, [(2, 4)], onnx_file_path=path, run_shape_inference=True) == path
+    assert (
+        mx.onnx.export_model(symbol, parameters, [(2, 4)], onnx_file_path=path, run_shape_inference=True)
+        == path
+    )
     model = onnx.load(path)
     assert [value.name for value in model.graph.input] == ["data"]
     assert [value.name for value in model.graph.output] == ["softmax"]
@@ -148,7 +155,13 @@ def test_named_sizes_and_large_models(runtime: Any, onnx: Any, tmp_path: Path) -
     symbol, parameters = small()
     path = str(tmp_path / "large.onnx")
     mx.onnx.export_model(
-        symbol, parameters, [(2, 4)], numpy.float32, path, dynamic_input_shapes=[("rows", 4)], large_model=True
+        symbol,
+        parameters,
+        [(2, 4)],
+        numpy.float32,
+        path,
+        dynamic_input_shapes=[("rows", 4)],
+        large_model=True,
     )
     assert (tmp_path / "large.onnx.data").exists()
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -164,7 +177,9 @@ def test_mistakes_are_named(onnx: Any, tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(ValueError, match=r"in_types gives 2 type\(s\) for the inputs data"):
         mx.onnx.export_model(symbol, parameters, [(2, 4)], ["float32"] * 2, path)
     with pytest.raises(ValueError, match="dense_bias"):
-        mx.onnx.export_model(symbol, {"dense_weight": parameters["arg:dense_weight"]}, [(2, 4)], onnx_file_path=path)
+        mx.onnx.export_model(
+            symbol, {"dense_weight": parameters["arg:dense_weight"]}, [(2, 4)], onnx_file_path=path
+        )
     with pytest.raises(TypeError, match="params is a dictionary"):
         mx.onnx.export_model(symbol, [3], [(2, 4)], onnx_file_path=path)
     with pytest.raises(MXNetError, match=r"the operator sort \(node order\) has no counterpart in ONNX"):

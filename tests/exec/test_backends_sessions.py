@@ -46,7 +46,11 @@ class Mixer(gluon.HybridBlock):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.norm, self.last = nn.Dense(12, flatten=False), nn.LayerNorm(), nn.Dense(5, flatten=False)
+        self.first, self.norm, self.last = (
+            nn.Dense(12, flatten=False),
+            nn.LayerNorm(),
+            nn.Dense(5, flatten=False),
+        )
         self.gelu = nn.GELU()
 
     def forward(self, x: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regluon import recordio
+from regluon import MXNetError, recordio
 from regluon.gluon import data
 
 MAGIC = struct.pack("<I", 0xCED7230A)
@@ -62,7 +62,7 @@ def test_round_trip(records: list[bytes]) -> None:
 )
 def test_damage_is_located(tmp_path: Path, content: bytes, text: str) -> None:
     (tmp_path / "a").write_bytes(content)
-    with recordio.MXRecordIO(str(tmp_path / "a"), "r") as reader, pytest.raises(ValueError, match=text):
+    with recordio.MXRecordIO(str(tmp_path / "a"), "r") as reader, pytest.raises(MXNetError, match=text):
         reader.read()
 
 

@@ -200,6 +200,11 @@ def relu(*inputs: Any, **more: Any) -> dict[str, Any]:
             ),
             "node s.*99999999999 outputs",
         ),
+        (
+            symbol({"op": "relu", "name": "r", "inputs": [[0, 0, 0]] * 3}),
+            "node r: operator relu takes at most 1 inputs",
+        ),
+        (symbol({"op": "null", "name": "half \ud800", "inputs": []}), "surrogates not allowed"),
     ],
 )
 def test_broken_symbols_say_where(text: str, message: str, tmp_path: Path) -> None:
@@ -210,6 +215,46 @@ def test_broken_symbols_say_where(text: str, message: str, tmp_path: Path) -> No
         mx.sym.load(str(file))
     assert time.perf_counter() - begin < 1
     assert "broken-symbol.json" in str(caught.value) and len(str(caught.value)) < 1000
+
+
+def test_missing_inputs_become_variables() -> None:
+    """The names are those that 1.9.1 gives them."""
+    text = symbol({"op": "elemwise_add", "name": "r", "inputs": [[0, 0, 0]]}, heads=[[1, 0, 0]])
+    assert mx.sym.load_json(text).list_arguments() == ["x", "r_rhs"]
+
+
+def test_a_very_long_shape_takes_neither_time_nor_memory() -> None:
+    def shaped(shape: str) -> str:
+        return symbol({"op": "Reshape", "name": "r", "inputs": [[0, 0, 0]], "attrs": {"shape": shape}})
+
+    text = shaped("(" + "1, " * 100_000 + ")")
+    begin = time.perf_counter()
+    mx.sym.load_json(text)
+    assert time.perf_counter() - begin < 1
+    tracemalloc.start()
+    try:
+        mx.sym.load_json(text)
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(text) + 64e6
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(MXNetError, match="node r.*attribute shape expects"):
+        mx.sym.load_json(shaped("(" + "(1,)," * 300_000 + ")"))
+
+
+def test_damaged_states_name_their_file(tmp_path: Path) -> None:
+    file = tmp_path / "cut.states"
+    parameter = mx.gluon.Parameter("w", shape=(2,))
+    parameter.initialize()
+    trainer = mx.gluon.Trainer([parameter], "sgd", {"momentum": 0.9})
+    module = mx.mod.Module(mx.sym.LinearRegressionOutput(mx.sym.var("data"), name="softmax"))
+    module.bind([("data", (2, 2))], [("softmax_label", (2, 2))])
+    module.init_params()
+    module.init_optimizer()
+    for raw in (b"", b"\x80\x02}q", states.dumps({0: mx.nd.ones((2,))})[:-8]):
+        file.write_bytes(raw)
+        for load_states in (trainer.load_states, module.load_optimizer_states):
+            with pytest.raises(MXNetError, match=r"cut\.states"):
+                load_states(str(file))
 
 
 def test_bad_text_says_where(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from ..base.errors import MXNetError
-from ..ops.calibration import best_threshold
+from ..ops.calibration import best_threshold, least_threshold
 
 __all__ = ["CalibrationCollector", "EntropyCollector", "RangeCollector", "batches_of", "feeding"]
 
@@ -61,7 +61,8 @@ class RangeCollector(CalibrationCollector):
 class EntropyCollector(CalibrationCollector):
     """The range that keeps most information when what lies outside is clipped (``entropy``).
 
-    Values are counted in bins; see `ops.calibration.best_threshold`.
+    Values are counted in bins; see `ops.calibration.best_threshold`. Thresholds that would make the mean squared
+    error larger than it is without clipping are not considered.
     """
 
     def __init__(self, quantized_dtype: str = "auto", num_bins: int = _BINS) -> None:
@@ -102,9 +103,20 @@ class EntropyCollector(CalibrationCollector):
             levels = 2 * _LEVELS + 1 if positive else _LEVELS
             end = len(counts) * width / 2
             edges = numpy.linspace(-end, end, len(counts) + 1)
-            threshold, _ = best_threshold(counts, edges, levels)
+            useful = _without_zeros(counts)
+            # By divergence alone, a sparse distribution may be clipped to a part that matters little.
+            least = least_threshold(useful, edges, 255.5 if positive else 127.5)
+            threshold, _ = best_threshold(useful, edges, levels, 1 + len(counts) // 1500, least)
             self.min_max_dict[name] = (0.0 if positive else -threshold), threshold
         return self.min_max_dict
+
+
+def _without_zeros(counts: numpy.ndarray) -> numpy.ndarray:
+    """Zeros are exact in any quantization: they have no say, however many there are (relu, white margins)."""
+    result = counts.copy()
+    middle = len(counts) // 2
+    result[middle] = max(result[middle - 1], result[middle + 1])
+    return result
 
 
 def _joined(counts: numpy.ndarray) -> numpy.ndarray:

@@ -82,13 +82,13 @@ class InductorPlan(Plan):
             with torch.no_grad(), warnings.catch_warnings():
                 # Warnings of the compiler about itself are of no use to who calls a network.
                 warnings.simplefilter("ignore")
-                import torch._inductor.config
+                from torch._inductor import config
                 from torch._inductor.compile_fx import compile_fx
                 from torch.fx.experimental.proxy_tensor import make_fx
 
                 graph = make_fx(lambda *values: function(0, *values), tracing_mode="fake")(*given)
                 # In this process: a pool of compiling processes would outlive the one graph.
-                with torch._inductor.config.patch({"compile_threads": 1}):
+                with config.patch({"compile_threads": 1}):
                     compiled: Any = compile_fx(graph, given)
                     # The compiler does its work at the first call at the latest.
                     compiled(*given)

@@ -194,6 +194,11 @@ class Program:
                 result.setdefault(index, []).append(name)
         return result
 
+    @property
+    def recorded(self) -> list[str]:
+        """The names of the recorded operators that this program computes."""
+        return list(dict.fromkeys(name for node in self.nodes for name in node.recorded))
+
     def names_of(self, node: Node) -> list[str]:
         """What the generated text calls the outputs of a node."""
         name = self._names[id(node)]

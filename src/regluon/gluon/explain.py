@@ -269,9 +269,10 @@ class _Compiled:
         found.seconds = time_of(lambda: plan(0, tensors), tensors[0].device)
         results = plan(0, tensors)
         found.outputs = [_array(f"output{i}", t.shape, t.dtype) for i, t in enumerate(results)]
-        names = [name for node in plan.program.nodes for name in node.recorded]
         name = type(plan).__name__
-        found.kernels = [Kernel(name, name, names, list(found.outputs), found.seconds, 0.0, 1.0)]
+        found.kernels = [
+            Kernel(name, name, plan.program.recorded, list(found.outputs), found.seconds, 0.0, 1.0)
+        ]
 
     def _measure(self, program: Program, tensors: Sequence[Any]) -> None:
         found = self.found

@@ -75,7 +75,9 @@ def input_names(node: Node, given: int) -> list[str]:
         base = _VARIADIC.get(name, "arg")
         suffixes = [*fixed, *(f"{base}{index}" for index in range(given - len(fixed)))]
     else:
-        suffixes = list(definition.inputs[:given])
+        suffixes = definition.input_names(node.full_attrs)
+        if len(suffixes) != given:
+            suffixes = list(definition.inputs[:given])
     return [f"{node.name}_{suffix}" for suffix in suffixes]
 
 

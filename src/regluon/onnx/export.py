@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -235,8 +236,20 @@ def _write(model: Any, path: str, infer: bool, external: bool) -> None:
     onnx = require_onnx()
     size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
     if external or size > _LARGEST:
-        data = os.path.basename(path) + ".data"
-        onnx.save_model(model, path, save_as_external_data=True, all_tensors_to_one_file=True, location=data)
+        name = os.path.basename(path)
+        data = f"{name}.data"
+        folder = os.path.dirname(os.path.abspath(path))
+        with tempfile.TemporaryDirectory(prefix=".onnx.", dir=folder) as made:
+            onnx.save_model(
+                model,
+                os.path.join(made, name),
+                save_as_external_data=True,
+                all_tensors_to_one_file=True,
+                location=data,
+                size_threshold=0,
+            )
+            for each in (data, name):
+                os.replace(os.path.join(made, each), os.path.join(folder, each))
         return
     if infer:
         model = onnx.shape_inference.infer_shapes(model)

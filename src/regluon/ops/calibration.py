@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import numpy
 
-__all__ = ["best_threshold"]
+__all__ = ["best_threshold", "least_threshold"]
 
 # What an empty bin gets, so that the divergence is finite.
 _FLOOR = 1e-4
 
 
-def best_threshold(counts: numpy.ndarray, edges: numpy.ndarray, levels: int) -> tuple[float, float]:
+def best_threshold(
+    counts: numpy.ndarray, edges: numpy.ndarray, levels: int, every: int = 1, smallest: float = 0.0
+) -> tuple[float, float]:
     """The threshold, one of ``edges``, and its divergence.
 
     Parameters
@@ -25,14 +27,20 @@ def best_threshold(counts: numpy.ndarray, edges: numpy.ndarray, levels: int) -> 
         The edges of the bins, one more than bins.
     levels : int
         In how many steps the values are quantized.
+    every : int
+        Only each so many-th edge is tried.
+    smallest : float
+        No threshold below this one is tried.
     """
     middle = len(counts) // 2
     sums = numpy.concatenate([[0.0], numpy.cumsum(counts, dtype=numpy.float64)])
     best, threshold = numpy.inf, float(edges[-1])
-    for half in range(levels // 2, middle + 1):
+    for half in range(middle, levels // 2 - 1, -every):
         first, end = middle - half, middle + half + 1
+        if edges[end] < smallest:
+            break
         loss = _divergence(counts[first:end], sums[first], sums[-1] - sums[end], levels)
-        if loss < best:
+        if loss <= best:
             best, threshold = loss, float(edges[end])
     return threshold, float(best)
 
@@ -71,3 +79,24 @@ def _smoothed(values: numpy.ndarray) -> numpy.ndarray | None:
         return None
     result = numpy.where(empty, _FLOOR, values - taken)
     return result if (result > 0).all() else None
+
+
+def least_threshold(counts: numpy.ndarray, edges: numpy.ndarray, steps: float) -> float:
+    """The smallest threshold that has no larger mean squared error than no clipping at all.
+
+    ``steps`` are the steps from zero to the threshold. Rounding to steps of width w costs w^2 / 12 a value.
+    """
+    middle = len(counts) // 2
+    folded = counts[middle:] + counts[middle::-1]
+    folded[0] /= 2
+    centres = (edges[middle:-1] + edges[middle + 1 :]) / 2
+    ends = edges[middle + 1 :]
+
+    # Sums over what lies beyond each end: of 1, of the values and of their squares.
+    def beyond(terms: numpy.ndarray) -> numpy.ndarray:
+        return numpy.append(terms[::-1].cumsum()[::-1][1:], 0.0)
+
+    outside = beyond(folded)
+    clipped = beyond(folded * centres**2) - 2 * ends * beyond(folded * centres) + ends**2 * outside
+    errors = clipped + (ends / steps) ** 2 / 12 * (folded.sum() - outside)
+    return float(ends[numpy.nonzero(errors <= errors[-1])[0][0]])

@@ -23,6 +23,7 @@ allocated.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import math

@@ -61,7 +61,8 @@ class _Stack:
         if states is None:
             first = steps_of(inputs, length, layout)[0]
             states = self._begin_for(first, layout.replace("T", "").find("N"))
-        states, after = list(states), []
+        states = list(states)
+        after: list[Any] = []
         for number, cell in enumerate(cells):
             count = len(cell.state_info())
             last = number == len(cells) - 1
