@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy
+
 from bench.networks.gluon_networks import build
 from bench.networks.shapes import classes, input_shape
 from bench.workers.protocol import Prepared, Unsupported
@@ -19,9 +21,15 @@ class Gluon:
     # Calls return before their result is there.
     asynchronous = False
 
-    def __init__(self, mx: Any) -> None:
+    def __init__(self, mx: Any, legacy: bool = False) -> None:
         self.mx = mx
-        mx.npx.set_np()
+        self._arrays = mx.nd if legacy else mx.np
+        if not legacy:
+            mx.npx.set_np()
+
+    def array(self, values: Any) -> Any:
+        """A float32 array, of the legacy kind if so asked."""
+        return self._arrays.array(values, dtype="float32")
 
     def finish(self) -> None:
         """Wait until all that was called is done."""
@@ -44,8 +52,8 @@ class Gluon:
             raise Unsupported("gluon.rnn is not there")
         net = build(mx, work["network"], work["settings"])
         net.initialize(mx.init.Xavier())
-        x = mx.np.random.normal(size=input_shape(work["network"], work["batch"], work["settings"]))
-        x = x.astype("float32")
+        shape = input_shape(work["network"], work["batch"], work["settings"])
+        x = self.array(numpy.random.default_rng(0).normal(size=shape))
         if work["kind"] != "graph":
             net(x).wait_to_read()
         return net, x
@@ -89,10 +97,10 @@ def training(gluon: Gluon, work: dict[str, Any]) -> Prepared:
     net, x = gluon.network(work)
     count = classes(work["network"])
     if count is None:
-        loss_of, target = mx.gluon.loss.L2Loss(), mx.np.zeros(net(x).shape)
+        loss_of, target = mx.gluon.loss.L2Loss(), gluon.array(numpy.zeros(net(x).shape))
     else:
         loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
-        target = mx.np.array([index % count for index in range(work["batch"])])
+        target = gluon.array([index % count for index in range(work["batch"])])
     gluon.start_training(net, work["dtype"])
     net.hybridize(static_alloc=True, static_shape=True)
     loss_of.hybridize()
@@ -134,7 +142,7 @@ def graph(gluon: Gluon, work: dict[str, Any]) -> Prepared:
 
 
 def eager(gluon: Gluon, work: dict[str, Any]) -> Prepared:
-    a, b = gluon.mx.np.ones((4, 4)), gluon.mx.np.ones((4, 4))
+    a, b = gluon.array(numpy.ones((4, 4))), gluon.array(numpy.ones((4, 4)))
     return Prepared(partial(operator.add, a, b), gluon.finish)
 
 

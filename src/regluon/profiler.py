@@ -3,7 +3,7 @@
 ``set_config(aggregate_stats=True)``, ``set_state("run")``, the program, ``set_state("stop")``; then
 ``dumps()`` gives the table, and ``dump()`` writes a file that chrome://tracing and https://ui.perfetto.dev
 open. Operators that run by themselves are events, as are the nodes of hybridized programs and the steps of a
-backward. While no profiler runs, none of this costs anything.
+backward. While no profiler runs, all that is left is one comparison an operator or call.
 """
 
 from __future__ import annotations

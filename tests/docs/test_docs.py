@@ -33,8 +33,10 @@ def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
         "docs/hybridize-in-ten-minutes.md",
         "docs/coming-from-mxnet.md",
         "docs/mixed-precision.md",
+        "docs/quantization.md",
         "docs/torch.md",
         "docs/insight.md",
+        "docs/backends.md",
     ],
 )
 def test_code_of_a_page_runs_in_order(name: str, tmp_path: Path) -> None:

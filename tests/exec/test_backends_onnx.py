@@ -125,6 +125,41 @@ def test_networks_give_our_results(name: str, runtime: Any, onnx: Any, tmp_path:
     numpy.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4 * abs(expected).max())
 
 
+def test_open_sizes_hold_for_any_size(runtime: Any, onnx: Any, tmp_path: Path) -> None:
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3, strides=2, padding=1), nn.MaxPool2D(3, 2, 1), nn.GlobalAvgPool2D(), nn.Dense(2))
+    net.initialize(mx.init.Uniform(1))
+    net.hybridize()
+    net(mx.nd.zeros((2, 3, 16, 16)))
+    symbol, parameters = net.export(None)
+    path = tmp_path / "open.onnx"
+    open_sizes = [("batch", 3, None, None)]
+    mx.onnx.export_model(
+        symbol, parameters, [(2, 3, 16, 16)], onnx_file_path=path, dynamic_input_shapes=open_sizes
+    )
+    model = onnx.load(str(path))
+    for shape in ((2, 3, 16, 16), (1, 3, 13, 18), (3, 3, 27, 9)):
+        x = mx.nd.array(numpy.random.uniform(size=shape))
+        (made,) = run_model(runtime, model, {"data": x.asnumpy()})
+        numpy.testing.assert_allclose(made, net(x).asnumpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_what_needs_a_size_that_is_open_is_refused(onnx: Any, tmp_path: Path) -> None:
+    data = mx.sym.var("data")
+    options = {"onnx_file_path": tmp_path / "none.onnx", "dynamic": True}
+    for end in (-1, 2):
+        with pytest.raises(MXNetError, match="cuts axis 0, whose size is open"):
+            mx.onnx.export_model(mx.sym.slice_axis(data, axis=0, begin=0, end=end), {}, [(2, 3)], **options)
+    with pytest.raises(MXNetError, match="repeats as often as a size that is open"):
+        mx.onnx.export_model(
+            mx.sym.broadcast_like(mx.sym.var("one"), data),
+            {},
+            [(1, 3), (2, 3)],
+            onnx_file_path=tmp_path / "none.onnx",
+            dynamic_input_shapes=[(1, 3), (None, 3)],
+        )
+
+
 def small() -> tuple[Any, dict[str, Any]]:
     data = mx.sym.var("data")
     dense = mx.sym.FullyConnected(data, num_hidden=3, name="dense")

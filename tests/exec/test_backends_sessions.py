@@ -1,4 +1,4 @@
-"""ONNX Runtime and OpenVINO as backends: results of the default program, from weights that are never stale."""
+"""ONNX Runtime and OpenVINO as backends: results of the default program, and never a stale weight."""
 
 from __future__ import annotations
 

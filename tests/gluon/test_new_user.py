@@ -33,7 +33,7 @@ def test_symbol_block_refuses_what_is_no_array(
     imported: gluon.SymbolBlock, arguments: tuple[Any, ...], active: bool
 ) -> None:
     imported.hybridize(active)
-    with pytest.raises(ValueError, match=r"takes 1 input\(s\) \(data\), all of them arrays; received"):
+    with pytest.raises(ValueError, match=r"takes 1 input\(s\) \(data\); received [01] array\(s\) in"):
         imported(*arguments)
 
 
@@ -47,7 +47,9 @@ def test_writing_into_a_missing_folder_names_it(tmp_path: Path) -> None:
     net = nn.Dense(2, in_units=3)
     net.initialize()
     for write in (net.save_parameters, lambda path: mx.nd.save(path, [mx.nd.ones(2)])):
-        with pytest.raises(FileNotFoundError, match="there is no such folder") as caught:
+        with pytest.raises(
+            FileNotFoundError, match=r"No such file or directory for writing .*net\.params"
+        ) as caught:
             write(str(tmp_path / "absent" / "net.params"))
         assert caught.value.filename == str(tmp_path / "absent")
 

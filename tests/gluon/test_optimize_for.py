@@ -168,7 +168,7 @@ def test_backends_build_on_each_other_until_cleared(style: Any) -> None:
 def test_an_unknown_backend_lists_those_there_are(style: Any, way: str) -> None:
     net, x, _ = network(style)
     counting("mine")
-    with pytest.raises(ValueError, match=r"'nope' is not registered; there are: default, .*mine"):
+    with pytest.raises(ValueError, match=r"'nope' is not registered; there are: auto, default, .*mine"):
         if way == "optimize_for":
             net.optimize_for(x, backend="nope")
         elif way == "hybridize":
@@ -545,4 +545,4 @@ def test_the_page_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "my_dense_relu" in (tmp_path / "optimized-symbol.json").read_text()
-    assert "there are: default" in done.stdout
+    assert "there are: auto, default" in done.stdout

@@ -226,8 +226,14 @@ def test_a_collector_of_ones_own() -> None:
     )
     ranges = {n.attrs["max_calib_range"] for n in _nodes(quantized) if n.op.name == "_contrib_quantize_v2"}
     assert ranges == {2.0} and "null" in collector.seen
-    old = type("Old", (), {"min_max_dict": {}, "collect": lambda self, name, arr: self.min_max_dict.update({name: (0, 1)})})()
-    quantization.quantize_net_v2(small_network(), calib_mode="custom", calib_data=[batch()], LayerOutputCollector=old)
+    old = type(
+        "Old",
+        (),
+        {"min_max_dict": {}, "collect": lambda self, name, arr: self.min_max_dict.update({name: (0, 1)})},
+    )()
+    quantization.quantize_net_v2(
+        small_network(), calib_mode="custom", calib_data=[batch()], LayerOutputCollector=old
+    )
     assert "data" in old.min_max_dict
 
 
@@ -240,7 +246,9 @@ def _nodes(block: Any) -> list[Any]:
 def test_the_type_follows_the_range(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("quantization test")
     with caplog.at_level(logging.INFO):
-        auto = quantization.quantize_net(small_network(), calib_mode="naive", calib_data=[batch()], logger=logger)
+        auto = quantization.quantize_net(
+            small_network(), calib_mode="naive", calib_data=[batch()], logger=logger
+        )
     assert "quantized to int8" in caplog.text
     kinds = [n.attrs["out_type"] for n in _nodes(auto) if n.op.name == "_contrib_quantize_v2"]
     assert set(kinds) == {"int8", "uint8"}
@@ -304,14 +312,117 @@ def test_more_data_after_a_quiet_first_batch() -> None:
     assert 2.5 < high < 5 and low == -high
 
 
-def test_torch_kernels_are_exact() -> None:
-    """The trial of each kernel compares it with exact integer arithmetic; here at a size that overflows 2^24."""
-    if "dense" not in kernels.available():
-        pytest.skip("this torch has no quantized kernels")
-    from regluon.passes.integers import Scale, dense
+def test_sums_beyond_the_integers_of_float32_are_exact() -> None:
+    terms = 4096
+    data = np.full((1, terms), 255, np.uint8)
+    weight = np.full((2, terms), 127, np.int8)
+    weight[1, ::2] = -127
+    weight[1, 0] = -126
+    ends = [mx.nd.array([value]) for value in (0, 1, -1, 1)]
+    arrays = [mx.nd.array(data, dtype="uint8"), mx.nd.array(weight, dtype="int8")]
+    result, _, high = mx.nd.contrib.quantized_fully_connected(*arrays, *ends, num_hidden=2, no_bias=True)
+    assert result.asnumpy().tolist() == [[255 * 127 * terms, 255]]
+    images = [mx.nd.reshape(value, shape=(0, -1, 1, 1)) for value in arrays]
+    total, _, _ = mx.nd.contrib.quantized_conv(*images, *ends, kernel=(1, 1), num_filter=2, no_bias=True)
+    assert total.asnumpy().reshape(-1).tolist() == [255 * 127 * terms, 255]
+    assert high.asscalar() == pytest.approx((2**31 - 1) / (255 * 127))
 
-    data = torch.full((1, 4096), 255, dtype=torch.uint8)
-    weight = torch.full((8, 4096), 127, dtype=torch.int8)
-    high = torch.full((8,), 127.5)
-    result = dense(data, weight, high, high, scale=Scale(1.0, 0))
-    assert result.tolist() == [[float(np.float32(255 * 127 * 4096))] * 8]
+
+@pytest.mark.parametrize("zero", [0, 128])
+@pytest.mark.parametrize("kind", [None, "relu", "clip"])
+def test_kernels_give_what_the_plain_functions_give(zero: int, kind: Any) -> None:
+    if not kernels.available():
+        pytest.skip("this torch has no quantized kernels")
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(8, 3), Activated(kind), nn.Conv2D(4, 1), nn.Flatten(), nn.Dense(6), Activated(kind))
+    net.initialize(mx.init.Xavier(magnitude=8))
+    x = batch() + (0 if zero else 1)
+    quantized = quantization.quantize_net(net, calib_mode="naive", calib_data=[x])
+    expected = net(x).asnumpy()
+    result = [quantized(x).asnumpy() for _ in range(2)][1]
+    assert np.abs(result - expected).max() < 0.05 * np.abs(expected).max()
+
+
+class Activated(gluon.HybridBlock):
+    def __init__(self, kind: str | None) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Any) -> Any:
+        if self.kind == "clip":
+            return mx.nd.clip(x, 0, 6)
+        return mx.nd.relu(x) if self.kind else x
+
+
+def test_max_pooling_of_integers() -> None:
+    from regluon.passes.integers import max_pool
+
+    data = torch.from_numpy(np.random.RandomState(0).randint(0, 256, (2, 3, 11, 9)).astype(np.uint8))
+    for kernel, stride, pad in (((3, 3), (2, 2), (1, 1)), ((2, 3), (1, 2), (0, 1)), ((5, 1), (3, 1), (2, 0))):
+        expected = torch.max_pool2d(data.float(), kernel, stride, pad)
+        result = max_pool(data, kernel=kernel, stride=stride, pad=pad)
+        assert torch.equal(result.float(), expected)
+
+
+def test_branches_stay_on_integers() -> None:
+    class Branches(gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2D(4, 1), nn.Conv2D(4, 3, padding=1)
+            self.last = nn.Conv2D(3, 1)
+
+        def forward(self, x: Any) -> Any:
+            joined = mx.nd.concat(mx.nd.relu(self.first(x)), mx.nd.relu(self.second(x)), dim=1)
+            return self.last(joined)
+
+    net = Branches()
+    net.initialize(mx.init.Xavier())
+    quantized = quantization.quantize_net(net, calib_mode="naive", calib_data=[batch()])
+    expected = net(batch()).asnumpy()
+    result = [quantized(batch()).asnumpy() for _ in range(2)][1]
+    assert np.abs(result - expected).max() < 0.03 * np.abs(expected).max()
+    assert "quantized_concatenate" in operators(quantized, batch())
+
+
+def test_files_of_the_onednn_backend_are_read() -> None:
+    import json
+
+    inner = {
+        "nodes": [
+            {"op": "null", "name": "x", "inputs": []},
+            {"op": "null", "name": "w", "inputs": []},
+            {
+                "op": "Convolution",
+                "name": "c",
+                "attrs": {"kernel": "(1, 1)", "no_bias": "True", "num_filter": "2"},
+                "inputs": [[0, 0, 0], [1, 0, 0]],
+            },
+        ],
+        "arg_nodes": [0, 1],
+        "heads": [[2, 0, 0]],
+    }
+    names = ["data", "weight", "low", "high"]
+    attrs = {"quantized": "true", "min_calib_range": "-2.0", "max_calib_range": "2.0"}
+    node = {"op": "_sg_mkldnn_conv", "name": "sg", "attrs": attrs, "subgraphs": [inner]}
+    node["inputs"] = [[place, 0, 0] for place in range(4)]
+    text = json.dumps(
+        {
+            "nodes": [*({"op": "null", "name": name, "inputs": []} for name in names), node],
+            "arg_nodes": [0, 1, 2, 3],
+            "heads": [[4, 0, 0], [4, 2, 0]],
+        }
+    )
+    symbol = mx.sym.load_json(text)
+    assert symbol.list_outputs() == ["sg_output", "sg_output_max"]
+    # Read again after it was written.
+    symbol = mx.sym.load_json(symbol.tojson())
+    weight = np.float32([[1.0, 0.0], [0.5, -0.25]]).reshape(2, 2, 1, 1)
+    data = np.int8([51, 102]).reshape(1, 2, 1, 1)
+    given = {
+        "data": mx.nd.array(data, dtype="int8"), "weight": mx.nd.array(weight),
+        "low": mx.nd.array([-1.0]), "high": mx.nd.array([1.0]),
+    }  # fmt: skip
+    integers, high = symbol.bind(mx.cpu(), given, grad_req="null").forward()
+    # 51 stands for 0.4 and 102 for 0.8: 0.4 and 0 in steps of 2 / 127.5.
+    assert integers.dtype is np.int8 and integers.asnumpy().reshape(-1).tolist() == [25, 0]
+    assert high.asscalar() == 2

@@ -237,7 +237,7 @@ def test_a_very_long_shape_takes_neither_time_nor_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 4 * len(text) + 64e6
     finally:
         tracemalloc.stop()
-    with pytest.raises(MXNetError, match="node r.*attribute shape expects"):
+    with pytest.raises(MXNetError, match=r"node r.*attribute shape expects"):
         mx.sym.load_json(shaped("(" + "(1,)," * 300_000 + ")"))
 
 
@@ -255,6 +255,15 @@ def test_damaged_states_name_their_file(tmp_path: Path) -> None:
         for load_states in (trainer.load_states, module.load_optimizer_states):
             with pytest.raises(MXNetError, match=r"cut\.states"):
                 load_states(str(file))
+
+
+def test_states_by_name_are_not_a_trainers(tmp_path: Path) -> None:
+    file = tmp_path / "named.states"
+    file.write_bytes(states.dumps({"fc_weight": mx.nd.ones((2,))}))
+    parameter = mx.gluon.Parameter("w", shape=(2,))
+    parameter.initialize()
+    with pytest.raises(MXNetError, match=r"named\.states' holds .*none with the key 'fc_weight'"):
+        mx.gluon.Trainer([parameter], "sgd").load_states(str(file))
 
 
 def test_bad_text_says_where(tmp_path: Path) -> None:

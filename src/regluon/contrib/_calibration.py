@@ -61,8 +61,8 @@ class RangeCollector(CalibrationCollector):
 class EntropyCollector(CalibrationCollector):
     """The range that keeps most information when what lies outside is clipped (``entropy``).
 
-    Values are counted in bins; see `ops.calibration.best_threshold`. Thresholds that would make the mean squared
-    error larger than it is without clipping are not considered.
+    Values are counted in bins; see `ops.calibration.best_threshold`. Thresholds that would make the mean
+    squared error larger than it is without clipping are not considered.
     """
 
     def __init__(self, quantized_dtype: str = "auto", num_bins: int = _BINS) -> None:
@@ -85,8 +85,8 @@ class EntropyCollector(CalibrationCollector):
         counts, width, low = self.hist_dict.get(name, (None, (2 * largest or 1.0) / self.num_bins, lowest))
         if counts is None:
             counts = numpy.zeros(self.num_bins)
-        # A value further out gets bins of the same width, as many on both sides. After a first batch of almost
-        # nothing but zeros that could be millions: then bins are joined, an odd number of each.
+        # A value further out gets bins of the same width, as many on both sides. After a first batch of
+        # almost nothing but zeros that could be millions: then bins are joined by threes.
         while largest > len(counts) * width / 2 * 3:
             counts, width = _joined(counts), width * 3
         more = int(numpy.ceil(max(0.0, largest - len(counts) * width / 2) / width))
@@ -140,8 +140,8 @@ def feeding(collector: Any) -> Callable[[str, str, Any], None]:
 def batches_of(data: Any, count: int) -> Iterator[list[Any]]:
     """The inputs of a network with ``count`` inputs, batch by batch.
 
-    ``data`` is a DataIter, a DataLoader, an array, or an iterable of batches; a batch is an array or a sequence
-    whose first ``count`` items are the inputs.
+    ``data`` is a DataIter, a DataLoader, an array, or an iterable of batches; a batch is an array or a
+    sequence whose first ``count`` items are the inputs.
     """
     if hasattr(data, "asnumpy"):
         data = [data]

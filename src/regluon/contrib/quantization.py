@@ -70,8 +70,8 @@ def quantize_net(
     quantize_mode : {'full', 'smart'}
         Accepted for programs written for MXNet; both quantize every layer that gains by it.
     quantize_granularity : {'tensor-wise', 'channel-wise'}
-        Whether weights of dense layers have one range, or one for each output. Convolutions always have one for
-        each filter.
+        Whether weights of dense layers have one range, or one for each output. Convolutions always have one
+        for each filter.
     exclude_layers : list of str, optional
         Layers that stay float32: paths of blocks ('features.0', with all that is in it) or names of nodes.
     exclude_layers_match : list of str, optional
@@ -83,8 +83,8 @@ def quantize_net(
     data_shapes : list, optional
         The shapes of the inputs, where there is no calib_data.
     calib_mode : {'none', 'naive', 'entropy', 'custom'}
-        'naive' takes the lowest and highest value that occur, 'entropy' the range that keeps most information,
-        'custom' asks LayerOutputCollector; 'none' takes the range anew in each call, which is slow.
+        'naive' takes the lowest and highest value that occur, 'entropy' the range that keeps most
+        information, 'custom' asks LayerOutputCollector; 'none' takes the range anew in each call: slow.
     num_calib_batches, num_calib_examples : int, optional
         How much of calib_data is used; all of it by default.
     device, ctx : Device, optional
@@ -174,8 +174,8 @@ def quantize_model(
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Quantize a Symbol and its parameters: (symbol, arguments, auxiliary states).
 
-    Arguments as in `quantize_net`; ``excluded_sym_names`` are names of nodes. Variables without a value in the
-    parameters are inputs; ``label_names`` are not needed for calibration.
+    Arguments as in `quantize_net`; ``excluded_sym_names`` are names of nodes. Variables without a value in
+    the parameters are inputs; ``label_names`` are not needed for calibration.
     """
     del label_names, ctx, device
     _check(quantized_dtype, quantize_mode, quantize_granularity, calib_mode, calib_data, True)
@@ -212,8 +212,8 @@ def quantize_graph(
 ) -> tuple[Any, dict[str, Any], dict[str, Any], Any]:
     """The first half of `quantize_model`: (symbol, arguments, auxiliary states, collector).
 
-    Feed ``collector.collect(name, operator, array)`` with the outputs of the unquantized network, as an op hook
-    gives them, and go on with `calib_graph`. The collector is None for calib_mode 'none'.
+    Feed ``collector.collect(name, operator, array)`` with the outputs of the unquantized network, as an op
+    hook gives them, and go on with `calib_graph`. The collector is None for calib_mode 'none'.
     """
     del device, ctx
     _check(quantized_dtype, quantize_mode, quantize_granularity, calib_mode, True, LayerOutputCollector)
@@ -270,8 +270,8 @@ def _check(dtype: str, mode: str, granularity: str, calib_mode: str, data: Any, 
         raise ValueError(f"calib_data must be provided when calib_mode={calib_mode}")
     if calib_mode == "custom" and not hasattr(collector, "collect"):
         raise ValueError(
-            "calib_mode='custom' needs LayerOutputCollector, an object with collect(name, op_name, array) and "
-            f"min_max_dict; received {collector!r}"
+            "calib_mode='custom' needs LayerOutputCollector, an object with collect(name, op_name, array) "
+            f"and min_max_dict; received {collector!r}"
         )
 
 
@@ -296,9 +296,12 @@ def _excluded(
 
     for name in names or ():
         path = f"{name}."
-        leave_out("exclude_layers", name, [
-            key for key, own in called.items() if name in own or any(f"{o}.".startswith(path) for o in own[1:])
-        ])  # fmt: skip
+        found = [
+            key
+            for key, own in called.items()
+            if name in own or any(f"{other}.".startswith(path) for other in own[1:])
+        ]
+        leave_out("exclude_layers", name, found)
     for pattern in patterns or ():
         found = [key for key, own in called.items() if any(re.search(pattern, each) for each in own)]
         leave_out("exclude_layers_match", pattern, found)

@@ -172,8 +172,9 @@ class Plan:
         try:
             run = function or self._function
             return run(key, *tensors[: self.count], *prepared[2])  # type: ignore[no-any-return]
-        except RuntimeError as error:
-            raise self.program._located(error) from error
+        except (RuntimeError, IndexError, ValueError, TypeError):
+            # The general program says it in terms of the operators that were recorded.
+            return self.general(key, tensors)
 
     def _prepare(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[int], list[Tensor]]:
         # Versions are read first: a write that comes in between makes this result outdated, not wrong.

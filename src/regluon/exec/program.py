@@ -20,6 +20,7 @@ from ..base.device import torch_device
 from ..base.errors import MXNetError
 from ..graph.dims import dims_in, evaluate, source_of, sources_of
 from ..graph.node import Entry, Node, topological
+from ..ops.failure import translated
 from ..ops.internal import InternalOp, Slot
 from ..ops.opdef import run
 from ..runtime.gradient import kernel_outputs
@@ -237,20 +238,27 @@ class Program:
         """The same without a profiler; ``function`` is a `watched` one that stands for this program's."""
         try:
             return (function or self.function)(key, *tensors)  # type: ignore[no-any-return]
-        except RuntimeError as error:
+        except Exception as error:
             raise self._located(error) from error
 
-    def _located(self, error: RuntimeError) -> Exception:
-        node = None
+    def _located(self, error: Exception) -> Exception:
+        """An operator's error as it is without compiling, with the node and the line that recorded it."""
+        node, frame = None, None
         trace = error.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code.co_filename == self.file:
-                node = self._lines.get(trace.tb_lineno)
+                node, frame = self._lines.get(trace.tb_lineno), trace.tb_frame
             trace = trace.tb_next
-        if node is None or node.op is None:
-            return error if isinstance(error, MXNetError) else MXNetError(str(error))
+        if node is None or node.op is None or frame is None:
+            return MXNetError(str(error)) if type(error) is RuntimeError else error
+        if node.op.name == "_CustomFunction" and not isinstance(error, RuntimeError):
+            return error
+        values = [frame.f_locals.get(self._name(entry)) for entry in node.inputs]
+        found = translated(node.op, error, values)
+        if not isinstance(found, MXNetError):
+            return found
         place = f", recorded at {node.location}" if node.location else ""
-        return MXNetError(f"{node.op.name} (node {node.name}{place}): {error}")
+        return type(found)(f"{found} (node {node.name}{place})")
 
 
 class _Memory:
@@ -344,8 +352,9 @@ def interpret(
             else:
                 made = run(node.op, tensors, attrs, training, draw)
                 made = (made,) if isinstance(made, Tensor) else tuple(made)
-        except RuntimeError as error:
-            raise MXNetError(f"{node.op.name} (node {node.name}): {error}") from error
+        except Exception as error:
+            found = translated(node.op, error, tensors)
+            raise MXNetError(f"{found} (node {node.name})") from error
         results[id(node)] = made
         if watch is not None:
             watch(node, tensors, made)

@@ -73,7 +73,7 @@ def _try_convolution() -> Any:
             "convolution", result, convolution(data, weight, high, high, bias, scale=scale, out=out, **common)
         )
         other = data.clone(memory_format=torch.preserve_format)
-        tail = (out.step, zero, torch.uint8, out.step, zero, "sum", 1.0, "relu", [], None)
+        tail: tuple[Any, ...] = (out.step, zero, torch.uint8, out.step, zero, "sum", 1.0, "relu", [], None)
         result = kernel.binary(*first, other, bias, *window, *tail)
         common["residual"] = out
         _check(
@@ -171,7 +171,7 @@ def _convolution(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> E
     first = (Slot(0), scale.step, scale.zero, Slot(1), Slot(2), Slot(3))
     name, scalars = _ONEDNN[attrs["kind"]], list(attrs["scalars"])
     if not residual:
-        whole = (*first, bias, *window, *_output(attrs), name, scalars, "")
+        whole: tuple[Any, ...] = (*first, bias, *window, *_output(attrs), name, scalars, "")
         return make(InternalOp("onednn_quantized_convolution", plain, arguments=whole), node, operands)
     other = Slot(len(operands) - 1)
     own = residual if isinstance(residual, Scale) else Scale(1.0, 0)

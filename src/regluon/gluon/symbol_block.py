@@ -160,8 +160,8 @@ class SymbolBlock(HybridBlock):
             names = ", ".join(node.name for node in self._input_nodes)
             received = ", ".join(type(value).__name__ for value in args)
             raise ValueError(
-                f"{self.name} takes {len(self._input_nodes)} input(s) ({names}), all of them arrays; "
-                f"received {len(values)} array(s) in the arguments ({received})"
+                f"{self.name} takes {len(self._input_nodes)} input(s) ({names}); received {len(values)} "
+                f"array(s) in the arguments ({received}). Give one array for each input, and nothing else"
             )
         return values
 

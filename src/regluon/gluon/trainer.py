@@ -13,7 +13,7 @@ from regluon.gluon.parameter import Parameter
 from regluon.kvstore.kvstore import LOCAL_KINDS, sum_into
 from regluon.optimizer import Optimizer, Updater
 from regluon.serial import atomic_writer
-from regluon.serial.params import naming
+from regluon.serial.params import ParamsError, naming
 
 __all__ = ["Trainer"]
 
@@ -329,11 +329,13 @@ class Trainer:
         self._check_states(fname)
 
     def _check_states(self, fname: str) -> None:
-        unknown = [index for index in self._updaters[0].states if not 0 <= int(index) < len(self._params)]
+        places = range(len(self._params))
+        unknown = [index for index in self._updaters[0].states if index not in places]
         if unknown:
-            raise ValueError(
+            raise ParamsError(
                 f"File '{fname}' holds states of {len(self._updaters[0].states)} parameters, this Trainer "
-                f"has {len(self._params)}. Load the states of the same network."
+                f"has {len(self._params)}, and none with the key {unknown[0]!r}. Load the states of the same "
+                "network, written by a Trainer."
             )
 
     def __repr__(self) -> str:

@@ -60,6 +60,8 @@ def _deconvolution(m: Emitter, node: Node, inputs: list[str]) -> str:
     shape = m.spec(node.inputs[0]).shape
     spatial = shape[1:-1] if last else shape[2:]
     stride, dilate, pad, extra = _transposed_padding(spatial, attrs)
+    if any(attrs["target_shape"] or ()) and -1 in m.shape(node.inputs[0])[1:]:
+        raise Unmapped(f"{node.name} pads by its input's size, which is open; give fixed shapes")
     data, weight = inputs[:2]
     if last:
         data, weight = m.transpose(data, _first(rank + 2)), m.transpose(weight, _first(rank + 2))
@@ -99,11 +101,15 @@ def _window_pool(m: Emitter, node: Node, data: str, shape: tuple[int, ...]) -> s
     attrs = node.full_attrs
     kernel, stride, pad = _checked(shape, attrs, "Pooling")
     sizes = _output_sizes(shape[2:], kernel, stride, pad, attrs["pooling_convention"])
-    # The padding behind the data that makes every window complete.
-    behind = [
-        max(0, (size - 1) * step + width - have - before)
-        for size, step, width, have, before in zip(sizes, stride, kernel, shape[2:], pad, strict=True)
-    ]
+    behind = list(pad)
+    if attrs["pooling_convention"] != "valid":
+        if -1 in m.shape(node.inputs[0])[1:]:
+            raise Unmapped(f"{node.name} pads by its input's size, which is open; give fixed shapes")
+        # The padding behind the data that makes every window complete.
+        behind = [
+            max(0, (size - 1) * step + width - have - before)
+            for size, step, width, have, before in zip(sizes, stride, kernel, shape[2:], pad, strict=True)
+        ]
     beyond = any(more > before for more, before in zip(behind, pad, strict=True))
     common: dict[str, Any] = {"kernel_shape": list(kernel), "strides": list(stride), "pads": [*pad, *behind]}
     kind = attrs["pool_type"]
@@ -416,9 +422,9 @@ def _masked_softmax(m: Emitter, node: Node, inputs: list[str]) -> str:
 
 def _heads(m: Emitter, node: Node, name: str, place: int, parts: int) -> list[str]:
     """Interleaved projections (L, B, heads * parts * D) as ``parts`` arrays (B * heads, L, D)."""
-    length, batch, width = m.spec(node.inputs[place]).shape
-    heads = node.full_attrs["heads"]
-    rows = m.reshape(name, [length, batch * heads, parts, width // heads // parts])
+    width = m.spec(node.inputs[place]).shape[2] // node.full_attrs["heads"] // parts
+    # Size 0 keeps the length, whatever it is.
+    rows = m.add("Reshape", [name, m.ints([0, -1, parts, width])])
     turned = m.transpose(rows, [2, 1, 0, 3])
     return [str(m.add("Gather", [turned, m.constant(part, torch.int64)], axis=0)) for part in range(parts)]
 
@@ -431,9 +437,9 @@ def _scores(m: Emitter, node: Node, query: str, key: str, place: int, parts: int
 
 def _context(m: Emitter, node: Node, weights: str, value: str) -> str:
     assert node.specs is not None
-    length, batch, width = node.specs[0].shape
     product = m.add("MatMul", [weights, value])
-    return m.reshape(m.transpose(product, [1, 0, 2]), [length, batch, width])
+    turned = m.transpose(product, [1, 0, 2])
+    return str(m.add("Reshape", [turned, m.ints([0, -1, node.specs[0].shape[2]])]))
 
 
 @maps("_contrib_interleaved_matmul_selfatt_qk")

@@ -104,6 +104,8 @@ def _split(m: Emitter, node: Node, inputs: list[str]) -> list[str]:
     attrs = node.full_attrs
     shape = m.spec(node.inputs[0]).shape
     axis = attrs["axis"] % len(shape)
+    if m.shape(node.inputs[0])[axis] < 0:
+        raise Unmapped(f"{node.name} cuts axis {axis}, whose size is open; give fixed shapes")
     sections = attrs["num_outputs"] if "num_outputs" in attrs else attrs["sections"]
     points = shaping.split_points(shape[axis], attrs.get("indices", ()), sections, node.name)
     parts = []
@@ -131,11 +133,14 @@ def _cut(m: Emitter, name: str, shape: Sequence[int], bounds: Sequence[tuple[int
     return str(m.add("Slice", [name, m.ints(starts), m.ints(ends), m.ints(cut), m.ints(steps)]))
 
 
-def _open_sizes(m: Emitter, node: Node, bounds: Sequence[tuple[int, int, int]]) -> None:
-    """Refuse to cut axes whose size a model leaves open."""
+def _open_sizes(
+    m: Emitter, node: Node, bounds: Sequence[tuple[int, int, int]], ends: Sequence[int | None] = ()
+) -> None:
+    """Refuse to cut axes whose size a model leaves open, also where an end is given that happens to fit."""
     shape = m.spec(node.inputs[0]).shape
     for axis, size in enumerate(m.shape(node.inputs[0])):
-        if size < 0 and bounds[axis] != (0, shape[axis], 1):
+        ended = axis < len(ends) and ends[axis] is not None
+        if size < 0 and (ended or bounds[axis] != (0, shape[axis], 1)):
             raise Unmapped(f"{node.name} cuts axis {axis}, whose size is open; give fixed shapes")
 
 
@@ -143,7 +148,7 @@ def _open_sizes(m: Emitter, node: Node, bounds: Sequence[tuple[int, int, int]]) 
 def _slice(m: Emitter, node: Node, inputs: list[str]) -> str:
     shape, attrs = m.spec(node.inputs[0]).shape, node.full_attrs
     bounds = shaping.slice_bounds(shape, attrs["begin"], attrs["end"], attrs["step"])
-    _open_sizes(m, node, bounds)
+    _open_sizes(m, node, bounds, attrs["end"])
     return _cut(m, inputs[0], shape, bounds)
 
 
@@ -154,7 +159,9 @@ def _slice_axis(m: Emitter, node: Node, inputs: list[str]) -> str:
     begin, end = slice(attrs["begin"], attrs["end"]).indices(shape[axis])[:2]
     bounds = [(0, size, 1) for size in shape]
     bounds[axis] = (begin, end - begin, 1)
-    _open_sizes(m, node, bounds)
+    if attrs["begin"] < 0 or attrs["end"] is None or not 0 <= attrs["end"] < shape[axis]:
+        ends = [None] * axis + [attrs["end"]]
+        _open_sizes(m, node, bounds, ends)
     return _cut(m, inputs[0], shape, bounds)
 
 

@@ -10,6 +10,8 @@ Parameters of the decorated function
   * keyword-only ``_training`` (train mode flag) and ``_rng`` (a generator, None on the meta device) are
     injected.
 
+``active=`` says which inputs are in use with some attributes: how many of the first, or a list of names.
+
 ``commit=`` belongs to operators with auxiliary inputs: ``commit(aux_tensors, output_tensors, attrs)`` writes
 the new auxiliary values in place. It runs once for each recorded training forward, when that one is
 differentiated.

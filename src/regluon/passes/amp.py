@@ -39,6 +39,7 @@ CONDITIONAL: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 _CASTS = frozenset(("Cast", "amp_cast", "amp_multicast"))
 _DISABLED = 1
+Make = Callable[[Entry, torch.dtype], Entry]
 
 
 class Policy:
@@ -188,15 +189,9 @@ class Types:
 
 
 class Caster:
-    """Casts the inputs of one operator after another; a value that is cast twice to one type is cast once.
+    """Casts the inputs of one operator after another; a value that is cast twice to one type is cast once."""
 
-    ``make(entry, type)`` makes the cast of a value.
-    """
-
-    def __init__(
-        self, make: Callable[[Entry, torch.dtype], Entry] | None = None, types: Types | None = None
-    ) -> None:
-        self._make = make or _cast_node
+    def __init__(self, types: Types | None = None) -> None:
         self.types = Types() if types is None else types
         self._casts: dict[tuple[int, int, torch.dtype], tuple[Entry, Entry]] = {}
 
@@ -204,11 +199,11 @@ class Caster:
         """How many values are remembered."""
         return len(self._casts) + len(self.types)
 
-    def cast(self, entry: Entry, goal: torch.dtype) -> Entry:
-        """A value in another type."""
+    def cast(self, entry: Entry, goal: torch.dtype, make: Make | None = None) -> Entry:
+        """A value in another type, by ``make(entry, type)`` if it was not cast to that before."""
         key = (id(entry.node), entry.index, goal)
         if key not in self._casts:
-            self._casts[key] = (self._make(entry, goal), entry)
+            self._casts[key] = ((make or _cast_node)(entry, goal), entry)
         return self._casts[key][0]
 
     def inputs(
@@ -218,6 +213,7 @@ class Caster:
         entries: Sequence[Entry],
         attrs: Mapping[str, Any],
         constraints: int = 0,
+        make: Make | None = None,
     ) -> Sequence[Entry]:
         """The inputs of an operator with all its attributes in the types that ``policy`` wants."""
         wanted = policy.wanted(definition, attrs, constraints)
@@ -227,7 +223,7 @@ class Caster:
         goals = cast_goals(definition, wanted, found, policy.target)
         if goals is None:
             return entries
-        return [e if goal is None else self.cast(e, goal) for e, goal in zip(entries, goals, strict=True)]
+        return [e if g is None else self.cast(e, g, make) for e, g in zip(entries, goals, strict=True)]
 
 
 def _cast_node(entry: Any, goal: torch.dtype) -> Entry:

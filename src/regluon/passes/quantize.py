@@ -1,9 +1,9 @@
 """Making a network quantized: BatchNorm folded, weights as int8, data quantized where layers read them.
 
 The result is a graph of public operators. A layer's data go through ``_contrib_quantize_v2`` and
-``_contrib_dequantize``, its weight is an int8 variable with a range that ``_contrib_dequantize`` reads, and the
-layer itself stays real. So the graph means the same operator by operator, in a file and compiled; compiled for
-prediction, `passes.integers` computes these layers on integers.
+``_contrib_dequantize``, its weight is an int8 variable with a range that ``_contrib_dequantize`` reads, and
+the layer itself stays real. So the graph means the same operator by operator, in a file and compiled;
+compiled for prediction, `passes.integers` computes these layers on integers.
 """
 
 from __future__ import annotations
@@ -224,8 +224,8 @@ def _watched(entries: Sequence[Entry], layers: set[int]) -> dict[str, Entry]:
 def with_ranges(entries: Sequence[Entry], ranges: Ranges, dtype: str = "auto") -> list[Entry]:
     """Fix the ranges of the data that are quantized.
 
-    ``ranges(name)`` gives the range of a value, None to leave it to each call. ``auto`` takes uint8 where there
-    are no negative values.
+    ``ranges(name)`` gives the range of a value, None to leave it to each call. ``auto`` takes uint8 where
+    there are no negative values.
 
     Raises
     ------

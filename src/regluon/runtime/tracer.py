@@ -120,7 +120,7 @@ class Tracer:
         self._shape_cache: dict[tuple[int, int], Any] = {}
         self._lifted: dict[int, tuple[Any, TraceHandle]] = {}
         self.symbol_style = False
-        self._caster = Caster(self._cast)
+        self._caster = Caster()
 
     @contextmanager
     def active(self) -> Iterator[Tracer]:
@@ -257,7 +257,7 @@ class Tracer:
             self._fill(Node(definition, "", entries, attrs))
         mask = state.constraints | constraints_of(user)
         full = {**definition.defaults, **attrs}
-        return self._caster.inputs(state.amp, definition, entries, full, mask)
+        return self._caster.inputs(state.amp, definition, entries, full, mask, self._cast)
 
     def _cast(self, entry: Entry, goal: torch.dtype) -> Entry:
         return Entry(self.record(get("amp_cast"), [entry], {"dtype": goal}, cast_name(entry, goal)), 0)

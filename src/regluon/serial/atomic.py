@@ -34,7 +34,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[str]:
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):
         # Said here: the temporary file's name would mean nothing to the reader.
-        raise FileNotFoundError(errno.ENOENT, f"cannot write {str(path)!r}: there is no such folder", folder)
+        missing = os.strerror(errno.ENOENT)
+        raise FileNotFoundError(errno.ENOENT, f"{missing} for writing {str(path)!r}", folder)
     descriptor, temporary = tempfile.mkstemp(
         prefix=f".{os.path.basename(target)}.", suffix=".part", dir=folder
     )

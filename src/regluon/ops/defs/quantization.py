@@ -2,9 +2,9 @@
 
 A quantized value is three tensors: integers, and the smallest and largest real value of the range, each of
 one element. int8 and int32 are symmetric around zero and take the larger magnitude T of the two: a step is
-``T / 127.5`` or ``T / (2^31 - 1)``. uint8 starts at zero: a step is ``T / 255.5``. In `quantize`, `requantize`
-and the range of a product a step is ``T / 127`` or ``T / 255``. That, rounding and clipping are what MXNet
-1.9.1 and 2.0.0b1 compute with oneDNN.
+``T / 127.5`` or ``T / (2^31 - 1)``. uint8 starts at zero: a step is ``T / 255.5``. In `quantize`,
+`requantize` and the range of a product a step is ``T / 127`` or ``T / 255``. That, rounding and clipping are
+what MXNet 1.9.1 and 2.0.0b1 compute with oneDNN.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def quantize(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Quantize real data with a given range: (integers, low end, high end), the ends (1,) float32.
 
-    Values outside are clipped. For uint8, negative values become 0. Here a step is ``T / 127`` or ``T / 255``.
+    Values outside are clipped. For uint8, negative values become 0. Steps are ``T / 127`` or ``T / 255``.
     """
     dtype = _NARROW[out_type]
     _check("quantize", data, torch.float32)
@@ -135,9 +135,9 @@ def quantize_v2(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Quantize real data: (integers, low end, high end of the range), the ends of shape (1,).
 
-    Without a calibrated range it is taken from the data. Values outside are clipped; for uint8, negative ones
-    become 0. ``auto`` is uint8 where the calibrated range has no negative value, else int8. Integers go through
-    unchanged.
+    Without a calibrated range it is taken from the data. Values outside are clipped; for uint8, negative
+    ones become 0. ``auto`` is uint8 where the calibrated range has no negative value, else int8. Integers go
+    through unchanged.
     """
     if data.dtype in (torch.int8, torch.uint8):
         end = 127.5 if data.dtype is torch.int8 else 255.5
@@ -675,7 +675,7 @@ def quantized_concat(*data: Tensor, dim: int = 1) -> tuple[Tensor, Tensor, Tenso
     """
     if not data or len(data) % 3:
         raise MXNetError(
-            f"quantized_concat: expected n values and then 2 n ends of their ranges; received {len(data)} inputs"
+            f"quantized_concat: expected n values and then 2 n ends of their ranges; received {len(data)}"
         )
     count = len(data) // 3
     values, lows, highs = data[:count], data[count::2], data[count + 1 :: 2]
@@ -719,7 +719,7 @@ def quantized_batch_norm(
     min_calib_range: float | None = None,
     max_calib_range: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """BatchNorm of int8 data with the moving statistics, quantized to the calibrated range, which it needs."""
+    """BatchNorm of int8 data with the moving statistics, quantized to the calibrated range (needed)."""
     del momentum, use_global_stats, output_mean_var, cudnn_off
     if min_calib_range is None or max_calib_range is None:
         raise MXNetError("quantized_batch_norm: min_calib_range and max_calib_range are needed")

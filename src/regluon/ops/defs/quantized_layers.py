@@ -104,9 +104,9 @@ def fused_convolution(
 ) -> Any:
     """Convolution, BatchNorm with the moving statistics, relu and addition of another value.
 
-    ``quantized``: data and the value added are int8 or uint8 with their ranges; weights are quantized, a range
-    for each filter, after BatchNorm went into them. The result is integers of the calibrated range and the ends
-    of the range.
+    ``quantized``: data and the value added are int8 or uint8 with their ranges; weights are quantized, a
+    range for each filter, after BatchNorm went into them. The result is integers of the calibrated range and
+    the ends of the range.
     """
     given = (bias, gamma, beta, moving_mean, moving_var, addend, min_data, max_data, min_addend, max_addend)
     attrs = {
@@ -116,9 +116,14 @@ def fused_convolution(
     names = _active(attrs)[2:]
     found = [value for value in given if value is not None]
     if len(found) != len(names):
-        raise MXNetError(f"_sg_mkldnn_conv: expected data, weight, {', '.join(names)}; received {len(found) + 2}")
+        raise MXNetError(
+            f"_sg_mkldnn_conv: expected data, weight, {', '.join(names)}; received {len(found) + 2}"
+        )
     more = dict(zip(names, found, strict=True))
-    filters, offset = _folded(weight, more, eps, fix_gamma)
+    factor, offset = _folded(weight, more, eps, fix_gamma)
+    axes = [1] * (weight.dim() - 1)
+    exact = weight.double() * factor.double().reshape(-1, *axes)
+    filters = exact.to(weight.dtype)
     window: dict[str, Any] = {
         "kernel": kernel, "stride": stride, "dilate": dilate, "pad": pad, "num_filter": num_filter,
         "num_group": num_group, "layout": layout,
@@ -130,7 +135,7 @@ def fused_convolution(
     step = quantum(low, high, data.dtype)
     magnitude = filters.abs().reshape(num_filter, -1).amax(1)
     scales = 127.5 / torch.where(magnitude > 0, magnitude, 1.0)
-    whole_filters = rounded(filters * scales.reshape(-1, *[1] * (filters.dim() - 1)), torch.int8)
+    whole_filters = rounded((exact * scales.double().reshape(-1, *axes)).float(), torch.int8)
     steps = 1 / scales.double()
     left, right = whole(whole_filters[0].numel(), data, whole_filters)
     total = convolution(left, right, no_bias=True, **window).double()
@@ -144,18 +149,17 @@ def fused_convolution(
 
 
 def _folded(weight: Tensor, more: dict[str, Tensor], eps: float, fix_gamma: bool) -> tuple[Tensor, Tensor]:
-    """Filters and offsets with BatchNorm in them."""
+    """What BatchNorm multiplies the filters by, and the offsets with it."""
     offset = more.get("bias")
     if offset is None:
-        offset = weight.new_zeros(weight.shape[0], dtype=torch.float32)
-    if "gamma" not in more:
-        return weight, offset
+        offset = torch.zeros(weight.shape[0], device=weight.device)
+    if "moving_var" not in more:
+        return torch.ones_like(offset), offset
     scale = 1 / torch.sqrt(more["moving_var"].double() + eps)
     if not fix_gamma:
         scale = scale * more["gamma"].double()
     scale = scale.float()
-    shift = more["beta"] + (offset - more["moving_mean"]) * scale
-    return weight * scale.reshape(-1, *[1] * (weight.dim() - 1)), shift
+    return scale, more["beta"] + (offset - more["moving_mean"]) * scale
 
 
 def _finished(result: Tensor, other: Tensor | None, before: bool, after: bool) -> Tensor:
