@@ -22,6 +22,23 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from . import __version__
+
+        typer.echo(f"regluon {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Gluon's hybrid programming: train, hybridize, export; and run MXNet programs unchanged."""
+
+
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the model, the loss curve and the pictures.")] = Path(

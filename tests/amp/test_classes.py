@@ -44,7 +44,7 @@ def different(version: str) -> set[str]:
     found = set()
     for kind, names in GOLDEN[version]["classes"].items():
         wanted = None if kind == "any" else kind
-        # Operators that fusion made (_sg_...) are only in files of quantized networks, which are not converted.
+        # Operators that fusion made (_sg_...) are only in files of quantized networks: nothing converts them.
         known = [name for name in names if registry.exists(name) and not name.startswith("_sg_")]
         found.update(name for name in known if registry.get(name).amp != wanted)
     return found

@@ -84,3 +84,10 @@ def test_demo_as_a_whole(tmp_path: Path) -> None:
     for picture in ("loss.png", "predictions.png"):
         assert (tmp_path / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert str(tmp_path) in done.stdout.replace("\n", "")
+
+
+def test_version() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "regluon", "--version"], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == f"regluon {mx.__version__}"

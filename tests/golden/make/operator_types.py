@@ -3,11 +3,11 @@
     PROJECT/bin/python tests/golden/make/operator_types.py dump SAMPLES.npz
     OMP_NUM_THREADS=1 MXNET/bin/python tests/golden/make/operator_types.py run SAMPLES.npz OUTPUT.json
 
-with the environments of this project and of an original. Every call runs in a forked child, because some types
-end the process of the original. A call casts the inputs that have the type of the first one. The record of a
-sample (its key is a digest of inputs and attributes) maps a type to null where the original refuses it, or to the
-types of the outputs; small results of integer and bool calls are kept, since no floating reference says how an
-original rounds them.
+with the environments of this project and of an original. Every call runs in a forked child, because some
+types end the process of the original. A call casts the inputs that have the type of the first one. The
+record of a sample (its key is a digest of inputs and attributes) maps a type to null where the original
+refuses it, or to the types of the outputs; small results of integer and bool calls are kept, since no
+floating reference says how an original rounds them.
 """
 
 from __future__ import annotations

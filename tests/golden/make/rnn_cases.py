@@ -39,10 +39,17 @@ CELLS = [
     ("rnn.ResidualCell(rnn.GRUCell(3, input_size=3))", "NTC", True),
     ("rnn.ZoneoutCell(rnn.RNNCell(4, input_size=3), 0.3, 0.2)", "NTC", False),
     ("contrib.VariationalDropoutCell(rnn.RNNCell(4, input_size=3), 0.3, 0.2, 0.1)", "NTC", False),
-    ("stack(rnn.SequentialRNNCell(), rnn.LSTMCell(4, input_size=3), rnn.DropoutCell(0.5), "
-     "rnn.GRUCell(2, input_size=4))", "NTC", True),
-    ("stack(rnn.HybridSequentialRNNCell(), rnn.RNNCell(4, input_size=3), rnn.RNNCell(2, input_size=4))",
-     "NTC", False),
+    (
+        "stack(rnn.SequentialRNNCell(), rnn.LSTMCell(4, input_size=3), rnn.DropoutCell(0.5), "
+        "rnn.GRUCell(2, input_size=4))",
+        "NTC",
+        True,
+    ),
+    (
+        "stack(rnn.HybridSequentialRNNCell(), rnn.RNNCell(4, input_size=3), rnn.RNNCell(2, input_size=4))",
+        "NTC",
+        False,
+    ),
     ("rnn.BidirectionalCell(rnn.LSTMCell(4, input_size=3), rnn.GRUCell(2, input_size=3))", "TNC", True),
     ("rnn.BidirectionalCell(rnn.LSTMCell(4, input_size=3), rnn.GRUCell(2, input_size=3))", "NTC", False),
 ]
