@@ -38,8 +38,7 @@ class Mxnet(gluon_works.Gluon):
             return self._quantized(net, x)
         amp = importlib.import_module("mxnet.contrib.amp" if FIRST else "mxnet.amp")
         cpu = {"ctx" if FIRST else "device": mx.cpu()}
-        # 2.0.0b1 fails an assertion of its own when it is to store parameters in the low precision.
-        return amp.convert_hybrid_block(net, target_dtype=dtype, cast_optional_params=FIRST, **cpu), x
+        return amp.convert_hybrid_block(net, target_dtype=dtype, cast_optional_params=True, **cpu), x
 
     def _quantized(self, net: Any, x: Any) -> tuple[Any, Any]:
         quantization = importlib.import_module("mxnet.contrib.quantization")

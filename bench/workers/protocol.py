@@ -99,6 +99,7 @@ def serve(prepare: Callable[[dict[str, Any]], Prepared], versions: Callable[[], 
             result = {"skipped": str(reason)}
         except Exception as error:
             traceback.print_exc()
-            text = str(error).strip().splitlines() or [""]
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            text = str(error).strip().splitlines() or [f"at {where.line}"]
             result = {"error": f"{type(error).__name__}: {text[0]}"}
         answers.write(json.dumps(result) + "\n")

@@ -222,6 +222,8 @@ ATTRIBUTES = {
     "RNN|3": {"mode": "gru"},
     "RNN|4": {"mode": "gru", "use_sequence_length": True},
     "RNN|5": {"mode": "lstm", "use_sequence_length": True},
+    "_contrib_quantized_conv|6": {"no_bias": True},
+    "_contrib_quantized_fully_connected|6": {"no_bias": True},
 }
 
 

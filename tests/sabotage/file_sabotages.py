@@ -83,7 +83,7 @@ def lose_user_attributes(patch: Patch) -> None:
 @sabotage(FILES + "test_an_old_graph_takes_the_defaults_of_its_time")
 def forget_auxiliary_variables_of_old_files(patch: Patch) -> None:
     """Graphs of 2015 without auxiliary inputs stay without."""
-    patch.setattr(convert, "_with_auxiliary", lambda definition, name, inputs, attrs: inputs)
+    patch.setattr(convert, "_completed", lambda definition, name, inputs, attrs: inputs)
 
 
 @sabotage(FILES + "test_attributes_of_batch_normalization_are_written")

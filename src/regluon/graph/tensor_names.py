@@ -70,6 +70,9 @@ def input_names(node: Node, given: int) -> list[str]:
     scalar = name.endswith("_scalar") and name not in _NAMED_SCALAR
     if name in _NUMBERED_INPUT or (scalar and len(definition.inputs) == 1):
         suffixes = [f"input{index}" for index in range(given)]
+    elif name == "_contrib_quantized_concat":
+        ranges = [f"arg{index}_{end}" for index in range(given // 3) for end in ("min", "max")]
+        suffixes = [*(f"arg{index}" for index in range(given // 3)), *ranges]
     elif definition.variadic:
         fixed = definition.inputs[:-1]
         base = _VARIADIC.get(name, "arg")

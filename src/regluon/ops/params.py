@@ -54,6 +54,8 @@ def _read_int(value: Any) -> int:
         return int(text.rstrip("L")) if "." not in text and "e" not in text else _whole(float(text))
     if isinstance(value, float):
         return _whole(value)
+    if not hasattr(value, "__index__"):
+        raise ValueError(f"not a whole number: {type(value).__name__}")
     return value.__index__()  # type: ignore[no-any-return]
 
 

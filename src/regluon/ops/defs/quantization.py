@@ -88,6 +88,9 @@ def _chosen(name: str, out_type: str, low: float | None, high: float | None) -> 
 # Between real and integer values ----------------------------------------------------------------
 
 
+_OUTPUT_NAMES = ("output", "min_output", "max_output")
+
+
 @operator(
     "_contrib_quantize",
     aliases=("_npx_contrib_quantize",),
@@ -273,6 +276,7 @@ def _infer_conv(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     aliases=("_npx_quantized_conv",),
     npx="quantized_conv",
     outputs=3,
+    output_names=_OUTPUT_NAMES,
     gradient="zero",
     active=_active,
     infer=_infer_conv,
@@ -332,6 +336,7 @@ def _infer_dense(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     aliases=("_npx_quantized_fully_connected",),
     npx="quantized_fully_connected",
     outputs=3,
+    output_names=_OUTPUT_NAMES,
     gradient="zero",
     active=_active,
     infer=_infer_dense,
@@ -371,6 +376,7 @@ def quantized_fully_connected(
     aliases=("_npx_quantized_embedding",),
     npx="quantized_embedding",
     outputs=3,
+    output_names=_OUTPUT_NAMES,
     gradient="zero",
     infer=lambda specs, attrs: [
         Spec((*specs[0].shape, attrs["output_dim"]), specs[1].dtype), _ONE, _ONE
@@ -411,6 +417,7 @@ def _kept(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     aliases=("_npx_quantized_act",),
     npx="quantized_act",
     outputs=3,
+    output_names=_OUTPUT_NAMES,
     gradient="zero",
     infer=_kept,
 )
@@ -440,6 +447,7 @@ def _infer_pool(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     aliases=("_npx_quantized_pooling",),
     npx="quantized_pooling",
     outputs=3,
+    output_names=_OUTPUT_NAMES,
     gradient="zero",
     infer=_infer_pool,
 )
@@ -485,6 +493,7 @@ def _flattened(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     aliases=("_npx_quantized_flatten",),
     npx="quantized_flatten",
     outputs=3,
+    output_names=_OUTPUT_NAMES,
     gradient="zero",
     infer=_flattened,
 )
@@ -503,7 +512,13 @@ def _reshape_rule(shape: Any, attrs: Attrs) -> Any:
     return shaping.legacy_reshape(shape, attrs["shape"], attrs["reverse"])
 
 
-@operator("_contrib_quantized_reshape", outputs=3, gradient="zero", infer=_shaped(_reshape_rule))
+@operator(
+    "_contrib_quantized_reshape",
+    outputs=3,
+    output_names=_OUTPUT_NAMES,
+    gradient="zero",
+    infer=_shaped(_reshape_rule),
+)
 def quantized_reshape(
     data: Tensor, min_data: Tensor, max_data: Tensor, *, shape: Shape = (), reverse: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -520,6 +535,7 @@ def _npx_reshape_rule(shape: Any, attrs: Attrs) -> Any:
     "_npx_quantized_reshape",
     npx="quantized_reshape",
     outputs=3,
+    output_names=_OUTPUT_NAMES,
     gradient="zero",
     infer=_shaped(_npx_reshape_rule),
 )
@@ -547,6 +563,7 @@ def _transpose_rule(shape: Any, attrs: Attrs) -> Any:
     aliases=("_npx_quantized_transpose",),
     npx="quantized_transpose",
     outputs=3,
+    output_names=_OUTPUT_NAMES,
     gradient="zero",
     infer=_shaped(_transpose_rule),
 )
@@ -578,6 +595,7 @@ def _sum_type(specs: list[Spec], attrs: Attrs) -> torch.dtype:
     aliases=("_npx_quantized_elemwise_add",),
     npx="quantized_elemwise_add",
     outputs=3,
+    output_names=_OUTPUT_NAMES,
     gradient="zero",
     infer=lambda specs, attrs: [Spec(specs[0].shape, _sum_type(specs, attrs)), _ONE, _ONE],
 )
@@ -664,6 +682,7 @@ def _concat_infer(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     aliases=("_npx_quantized_concat",),
     npx="quantized_concat",
     outputs=3,
+    output_names=_OUTPUT_NAMES,
     gradient="zero",
     num_args_key="num_args",
     infer=_concat_infer,
@@ -696,6 +715,7 @@ def quantized_concat(*data: Tensor, dim: int = 1) -> tuple[Tensor, Tensor, Tenso
 @operator(
     "_contrib_quantized_batch_norm",
     outputs=3,
+    output_names=_OUTPUT_NAMES,
     gradient="zero",
     aux=("moving_mean", "moving_var"),
     infer=lambda specs, attrs: [Spec(specs[0].shape, torch.int8), _ONE, _ONE],
@@ -742,6 +762,7 @@ def quantized_batch_norm(
     "_contrib_calibrate_entropy",
     aliases=("_npx_contrib_calibrate_entropy",),
     outputs=2,
+    output_names=("threshold", "divergence"),
     gradient="zero",
     infer=lambda specs, attrs: [_ONE, _ONE],
 )
