@@ -17,6 +17,7 @@ from torch import Tensor
 from ..graph.node import Entry, Node
 from ..ops.internal import (
     ADD,
+    CONTIGUOUS,
     CONVOLUTION,
     DENSE,
     UNARY,
@@ -195,7 +196,6 @@ class Layouts:
 
 
 CHANNELS_LAST = InternalOp("channels_last", channels_last, fresh=False)
-CONTIGUOUS = InternalOp("contiguous", Tensor.contiguous, fresh=False)
 
 
 def _channels_last(entry: Entry, layouts: Layouts) -> Entry:

@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from ..graph.node import Entry, Node
 from ..ops.defs.normalization import _scale as scale_of
-from ..ops.internal import InternalOp, apply_unary, channels_last
+from ..ops.internal import CONTIGUOUS, DENSE, InternalOp, apply_unary, channels_last
 from ..passes import Watch
 from ..passes.fuse import sink_activations
 from ..passes.layers import activation_of, is_addition
@@ -77,12 +76,6 @@ def _convolution(
     return apply_unary(result, kind, in_place=True)
 
 
-def _dense(data: Tensor, weight: Tensor, *bias: Tensor, flatten: bool, kind: str | None = None) -> Tensor:
-    if flatten and data.dim() != 2:
-        data = data.flatten(1) if data.dim() > 2 else data.unsqueeze(1)
-    return apply_unary(functional.linear(data, weight, bias[0] if bias else None), kind, in_place=True)
-
-
 def _sum(first: Tensor, second: Tensor, *, kind: str | None = None) -> Tensor:
     return apply_unary(first + second, kind, in_place=True)
 
@@ -94,10 +87,8 @@ def _activation(data: Tensor, *, kind: str) -> Tensor:
 CONVOLUTION = InternalOp(
     "convolution_channels_last", _convolution, ("stride", "pad", "dilate", "groups", "kind")
 )
-DENSE = InternalOp("dense", _dense, ("flatten", "kind"))
 SUM = InternalOp("sum", _sum, ("kind",))
 ACTIVATION = InternalOp("activation", _activation, ("kind",))
-CONTIGUOUS = InternalOp("contiguous", Tensor.contiguous, fresh=False)
 
 
 def _is_image(entry: Entry) -> bool:
@@ -123,7 +114,8 @@ def _use_common_forms(entries: Sequence[Entry]) -> list[Entry]:
             found = found or new is not None
             return new
         if name == "FullyConnected":
-            return [make(DENSE, node, inputs, {"flatten": bool(node.full_attrs["flatten"])})]
+            flatten = bool(node.full_attrs["flatten"])
+            return [make(DENSE, node, inputs, {"flatten": flatten, "bias": len(inputs) > 2})]
         if is_addition(node, inputs):
             return [make(SUM, node, inputs)]
         return None

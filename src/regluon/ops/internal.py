@@ -19,6 +19,7 @@ from .opdef import OpDef
 __all__ = [
     "ADD",
     "AFFINE",
+    "CONTIGUOUS",
     "CONVOLUTION",
     "DENSE",
     "UNARY",
@@ -228,6 +229,7 @@ DENSE = InternalOp("dense", dense, ("flatten", *_FUSED))
 AFFINE = InternalOp("affine", affine, ("axis", "kind", "scalars"))
 UNARY = InternalOp("unary", unary, ("kind", "scalars"))
 _TWO = (Slot(0), Slot(1))
+CONTIGUOUS = InternalOp("contiguous", Tensor.contiguous, fresh=False)
 ADD = InternalOp("add", torch.add, arguments=_TWO, in_place=(Tensor.add_, _TWO, 0))
 
 
