@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..graph.node import Entry, Node
-from ..ops.defs.normalization import _scale as scale_of
+from ..ops.defs.normalization import effective_gamma
 from ..ops.internal import CONTIGUOUS, DENSE, InternalOp, apply_unary, channels_last
 from ..passes import Watch
 from ..passes.fuse import sink_activations
@@ -254,7 +254,7 @@ def _norm(
     def commit(mean: Tensor, inverse: Tensor) -> None:
         commit_now(definition, (moving_mean, moving_var), (empty, mean, inverse), attrs)
 
-    gamma = scale_of(gamma, attrs["fix_gamma"])
+    gamma = effective_gamma(gamma, attrs["fix_gamma"])
     rest = other[0] if other else None
     return _Norm.apply(data, gamma, beta, rest, attrs["eps"], relu, commit)  # type: ignore[no-any-return,no-untyped-call]
 

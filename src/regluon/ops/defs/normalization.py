@@ -30,7 +30,7 @@ class _OnesWithoutGradient(torch.autograd.Function):
         return torch.zeros_like(gradient)
 
 
-def _scale(gamma: Tensor, fixed: bool) -> Tensor:
+def effective_gamma(gamma: Tensor, fixed: bool) -> Tensor:
     """``gamma``, or ones when it is fixed; like in the original the array itself becomes ones then."""
     if not fixed:
         return gamma
@@ -88,7 +88,7 @@ def _batch_norm(
 
     With the moving statistics the last two are only computed when they are ``shown``.
     """
-    scale = _scale(gamma, fix_gamma)
+    scale = effective_gamma(gamma, fix_gamma)
     moved = axis != 1 and normal_axis(axis, data.dim(), "BatchNorm") != 1
     source = data.movedim(axis, 1) if moved else data
     if gamma.shape[0] != source.shape[1]:
@@ -260,7 +260,7 @@ def sync_batch_norm(
     """
     use_moving = use_global_stats or not _training
     if not use_moving and torch.distributed.is_available() and torch.distributed.is_initialized():
-        return _synchronised(data, _scale(gamma, fix_gamma), beta, eps)
+        return _synchronised(data, effective_gamma(gamma, fix_gamma), beta, eps)
     return _batch_norm(
         data,
         gamma,
