@@ -25,6 +25,7 @@ import torch
 
 from .base.errors import MXNetError
 from .exec.measure import backward_steps, size_in_bytes, watch_backward
+from .exec.onednn import Region, Step, watched
 from .runtime.state import State
 
 __all__ = [
@@ -225,7 +226,7 @@ class _Profiler:
     def program(self, program: Any, key: int, tensors: Sequence[Any]) -> Any:
         """Run a compiled graph; each of its nodes is an event."""
         known = {id(tensor.grad_fn) for tensor in tensors}
-        return program.run(key, tensors, program.watched(self._watch(program, known)))
+        return program.run(key, tensors, program.watched(self._watch(program, known, [self.now()])))
 
     def plan(self, plan: Any, key: int, tensors: Sequence[Any]) -> Any:
         """The same for a compiled graph of fixed shapes; what another compiler made of it is one event."""
@@ -238,26 +239,41 @@ class _Profiler:
                 self.span(type(plan).__name__, "operator", begin, end, computed)
             self._note_memory(results)
             return results
-        return plan(key, tensors, plan.program.watched(self._watch(plan.program, set())))
+        clock = [self.now()]
+        with watched(self._step_watch(clock)):
+            return plan(key, tensors, plan.program.watched(self._watch(plan.program, set(), clock)))
 
-    def _watch(self, program: Any, known: set[int]) -> Any:
+    def _step_watch(self, clock: list[int]) -> Any:
+        """Makes an event of each kernel inside a region; ``clock`` holds the end of the last event."""
         shown = self.wants("imperative") or self.wants("symbolic")
-        last = self.now()
+
+        def watch(step: Step) -> None:
+            end = self.now()
+            if shown:
+                arguments = {"node": step.node.name, "computes": list(step.node.recorded)}
+                arguments["implementation"] = step.primitive.implementation
+                self.span(step.kernel, "operator", clock[0], end, {**arguments, **(self._arguments() or {})})
+            clock[0] = self.now()
+
+        return watch
+
+    def _watch(self, program: Any, known: set[int], clock: list[int]) -> Any:
+        shown = self.wants("imperative") or self.wants("symbolic")
         steps: list[Any] = []
 
         def watch(place: int, values: tuple[Any, ...]) -> None:
-            nonlocal last
             node = program.nodes[place]
             tensors = [value for value in values if isinstance(value, torch.Tensor)]
             end = self._end(tensors)
-            if shown:
+            # The kernels of a region have made events of their own.
+            if shown and not isinstance(node.op.function, Region):
                 name = node.op.name
                 arguments = {"node": node.name, "computes": list(node.recorded)}
-                self.span(name, "operator", last, end, {**arguments, **(self._arguments() or {})})
+                self.span(name, "operator", clock[0], end, {**arguments, **(self._arguments() or {})})
                 if program.recording:
                     steps.extend(self._follow(name, tensors, known, arguments))
             self._note_memory(tensors)
-            last = self.now()
+            clock[0] = self.now()
 
         return watch
 

@@ -7,15 +7,18 @@ without it, so that a reader can find the next record after damage.
 
 from __future__ import annotations
 
+import io
 import numbers
 import os
+import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy
 
+from .base import limits
 from .base.errors import MXNetError
 
 __all__ = ["IRHeader", "MXIndexedRecordIO", "MXRecordIO", "pack", "pack_img", "unpack", "unpack_img"]
@@ -24,11 +27,20 @@ MAGIC = 0xCED7230A
 MAGIC_BYTES = struct.pack("<I", MAGIC)
 WHOLE, FIRST, MIDDLE, LAST = range(4)
 LENGTH_BITS = 29
+# Records up to this length are read before it is known whether the file has as much.
+SHORT = 1 << 20
 HEADER = struct.Struct("<IfQQ")
+# A line of an index: a key, a tab, a byte position.
+INDEX_LINE = re.compile(rb"([^\t\n]{1,4096}\t[0-9]{1,18})?\s*")
 
 
 class RecordError(MXNetError, ValueError):
-    """A damaged RecordIO file."""
+    """A damaged RecordIO file, or index of one."""
+
+
+def _short(line: bytes) -> str:
+    """Bytes of a file in an error text."""
+    return repr(line) if len(line) <= 80 else f"{line[:80]!r}..."
 
 
 class MXRecordIO:
@@ -146,30 +158,69 @@ class MXRecordIO:
             When the file is damaged; the message tells where.
         """
         file = self._handle(False)
+        head = file.read(8)
+        if not head:
+            return None
+        kind, length = divmod(int.from_bytes(head[4:], "little"), 1 << LENGTH_BITS)
+        if kind == WHOLE and length <= SHORT and head[:4] == MAGIC_BYTES and len(head) == 8:
+            padded = file.read(length + -length % 4)
+            if len(padded) >= length:
+                return padded[:length]
+            file.seek(-len(padded), os.SEEK_CUR)
         parts: list[bytes] = []
+        self._record(file, head, lambda length: parts.append(file.read(length)))
+        return parts[0] if len(parts) == 1 else MAGIC_BYTES.join(parts)
+
+    def skip(self) -> int | None:
+        """Pass over the next record without reading it: its length, or None at the end of the file.
+
+        Raises
+        ------
+        RecordError
+            When the file is damaged; the message tells where.
+        """
+        file = self._handle(False)
+        head = file.read(8)
+        if not head:
+            return None
+        lengths: list[int] = []
+
+        def passed(length: int) -> None:
+            lengths.append(length)
+            file.seek(length, os.SEEK_CUR)
+
+        self._record(file, head, passed)
+        return sum(lengths) + len(MAGIC_BYTES) * (len(lengths) - 1)
+
+    def _record(self, file: BinaryIO, head: bytes, use: Callable[[int], None]) -> None:
+        """Go through the parts of a record whose first head was read; ``use(length)`` takes the bytes."""
+        end = os.fstat(file.fileno()).st_size
+        position = file.tell() - len(head)
+        first = True
         while True:
-            position = file.tell()
-            head = file.read(8)
-            if not head and not parts:
-                return None
             if len(head) < 8 or head[:4] != MAGIC_BYTES:
                 raise RecordError(
                     f"{self.uri}: no record begins at byte {position}: {head.hex(' ') or 'end of file'}"
                 )
             kind, length = divmod(int.from_bytes(head[4:], "little"), 1 << LENGTH_BITS)
-            part = file.read(length)
-            if len(part) < length:
+            position += 8
+            if length > end - position:
                 raise RecordError(
-                    f"{self.uri}: the record at byte {position} has {length} bytes, the file ends before"
+                    f"{self.uri}: the record at byte {position - 8} has {length} bytes, the file ends before"
                 )
-            file.seek(-length % 4, os.SEEK_CUR)
-            if kind > LAST or (kind in (WHOLE, FIRST)) != (not parts):
+            if kind > LAST or (kind in (WHOLE, FIRST)) != first:
                 raise RecordError(
-                    f"{self.uri}: the record at byte {position} is a part of kind {kind} out of order"
+                    f"{self.uri}: the record at byte {position - 8} is a part of kind {kind} out of order"
                 )
-            parts.append(part)
+            use(length)
+            padding = -length % 4
+            if padding:
+                file.seek(padding, os.SEEK_CUR)
+            position += length + padding
             if kind in (WHOLE, LAST):
-                return MAGIC_BYTES.join(parts)
+                return
+            first = False
+            head = file.read(8)
 
 
 class MXIndexedRecordIO(MXRecordIO):
@@ -195,16 +246,20 @@ class MXIndexedRecordIO(MXRecordIO):
     def open(self) -> None:
         super().open()
         self.idx, self.keys = {}, []
-        if self.writable:
-            return
-        for number, line in enumerate(Path(self.idx_path).read_text().splitlines(), 1):
-            key, tab, position = line.strip().partition("\t")
-            if not tab or not position.isdigit():
-                raise ValueError(
-                    f"{self.idx_path}, line {number}: expected a key, a tab and a position, got {line!r}"
-                )
-            self.idx[self.key_type(key)] = int(position)
-            self.keys.append(self.key_type(key))
+        if not self.writable:
+            self._read_index()
+
+    def _read_index(self) -> None:
+        with limits.paused_collection():
+            for number, key, position in index_entries(self.idx_path):
+                try:
+                    name = self.key_type(key.decode("utf-8"))
+                except ValueError as error:
+                    raise RecordError(
+                        f"{self.idx_path}, line {number}: the key {_short(key)} cannot be read"
+                    ) from error
+                self.idx[name] = position
+                self.keys.append(name)
 
     def close(self) -> None:
         if self._file is not None and self.writable:
@@ -235,7 +290,7 @@ class MXIndexedRecordIO(MXRecordIO):
         self.seek(idx)
         record = self.read()
         if record is None:
-            raise ValueError(f"{self.uri} ends before the record with key {idx!r}")
+            raise RecordError(f"{self.uri} ends before the record with key {idx!r}")
         return record
 
     def write_idx(self, idx: Any, buf: bytes) -> None:
@@ -245,6 +300,27 @@ class MXIndexedRecordIO(MXRecordIO):
         self.write(buf)
         self.idx[key] = position
         self.keys.append(key)
+
+
+def index_entries(path: str) -> Iterator[tuple[int, bytes, int]]:
+    """The number, key and position of each line of an index file.
+
+    Raises
+    ------
+    RecordError
+        Before the first line is given, for a line that is none of an index.
+    """
+    content = Path(path).read_bytes()
+    # A damaged line is found before memory is taken for all the others.
+    for number, line in enumerate(io.BytesIO(content), 1):
+        if INDEX_LINE.fullmatch(line) is None:
+            raise RecordError(
+                f"{path}, line {number}: expected a key, a tab and a position, got {_short(line.rstrip())}"
+            )
+    for number, line in enumerate(io.BytesIO(content), 1):
+        key, tab, position = line.strip().partition(b"\t")
+        if tab:
+            yield number, key, int(position)
 
 
 class IRHeader(NamedTuple):
@@ -274,11 +350,11 @@ def unpack(s: bytes) -> tuple[IRHeader, bytes]:
         When the record is too short for its header.
     """
     if len(s) < HEADER.size:
-        raise ValueError(f"an image record begins with a header of {HEADER.size} bytes, got {len(s)} in all")
+        raise RecordError(f"an image record begins with a header of {HEADER.size} bytes, got {len(s)} in all")
     header, content = IRHeader(*HEADER.unpack_from(s)), s[HEADER.size :]
     if header.flag > 0:
         if len(content) < 4 * header.flag:
-            raise ValueError(
+            raise RecordError(
                 f"the image record announces {header.flag} labels and has {len(content)} bytes left"
             )
         labels = numpy.frombuffer(content, dtype="<f4", count=header.flag).astype(numpy.float32)
@@ -314,5 +390,5 @@ def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, numpy.ndarray]:
     header, content = unpack(s)
     image = opencv("unpacking images").imdecode(numpy.frombuffer(content, numpy.uint8), iscolor)
     if image is None:
-        raise ValueError("the record holds no image that OpenCV can read")
+        raise RecordError("the record holds no image that OpenCV can read")
     return header, image

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from .base import config
-from .base.config import is_np_array, is_np_default_dtype, is_np_shape, set_np_default_dtype
+from .base.config import is_np_array, is_np_default_dtype, is_np_shape
 
 __all__ = [
     "default_array",
@@ -70,6 +70,11 @@ def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:
 def reset_np() -> None:
     """Switch NumPy semantics off, for all threads."""
     set_np(shape=False, array=False, dtype=False)
+
+
+def set_np_default_dtype(is_np_default_dtype: bool = True) -> bool:
+    """Switch NumPy's default types (float64, int64) of new np arrays on or off; gives what it was."""
+    return config.set_np_default_dtype(is_np_default_dtype)
 
 
 def set_np_shape(active: bool) -> bool:
@@ -196,17 +201,18 @@ def get_gpu_memory(gpu_dev_id: int) -> tuple[int, int]:
     return torch.cuda.mem_get_info(gpu_dev_id)
 
 
-def get_cuda_compute_capability(ctx: Any) -> int:
+def get_cuda_compute_capability(device: Any = None, ctx: Any = None) -> int:
     """The compute capability of a GPU context as one number, 80 for 8.0.
 
     Raises
     ------
     ValueError
-        When ``ctx`` is no GPU.
+        When ``device`` (or ``ctx``, its name in 1.x) is no GPU.
     """
-    if ctx.device_type != "gpu":
-        raise ValueError(f"get_cuda_compute_capability expected a gpu context, got {ctx}")
-    major, minor = torch.cuda.get_device_capability(ctx.device_id)
+    device = ctx if device is None else device
+    if getattr(device, "device_type", None) != "gpu":
+        raise ValueError(f"get_cuda_compute_capability expected a gpu context, got {device}")
+    major, minor = torch.cuda.get_device_capability(device.device_id)
     return 10 * major + minor
 
 

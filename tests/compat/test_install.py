@@ -49,6 +49,16 @@ SAME_OBJECTS = [
     ("mxnet.model", "FeedForward", "regluon.model"),
     ("mxnet.monitor", "Monitor", "regluon.mon"),
     ("mxnet.executor", "Executor", "regluon.symbol.executor"),
+    ("mxnet.executor_manager", "_split_input_slice", "regluon.executor_manager"),
+    ("mxnet.symbol.symbol", "Variable", "regluon.sym"),
+    ("mxnet.rnn.rnn_cell", "LSTMCell", "regluon.rnn"),
+    ("mxnet.rnn.io", "BucketSentenceIter", "regluon.rnn"),
+    ("mxnet.runtime", "Features", "regluon.runtime"),
+    ("mxnet.test_utils", "assert_almost_equal", "regluon.test_utils"),
+    ("mxnet.contrib.autograd", "train_section", "regluon.contrib.autograd"),
+    ("mxnet.contrib.text.embedding", "GloVe", "regluon.contrib.text.embedding"),
+    ("mxnet.contrib.amp.amp", "scale_loss", "regluon.amp"),
+    ("mxnet.ndarray.numpy", "add", "regluon.np"),
 ]
 
 
@@ -100,6 +110,12 @@ def test_what_only_the_first_generation_uses_is_imported_late() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_names_of_base_need_no_import_of_it() -> None:
+    mx = regluon.install_as_mxnet("1.9")
+    assert isinstance("", mx.base.string_types) and isinstance(1.5, mx.base.numeric_types)
+    assert mx.base.MXNetError is regluon.base.MXNetError
 
 
 def test_modules_keep_their_own_names_and_specs() -> None:

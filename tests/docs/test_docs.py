@@ -35,8 +35,11 @@ def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
         "docs/mixed-precision.md",
         "docs/quantization.md",
         "docs/torch.md",
+        "docs/images.md",
         "docs/insight.md",
         "docs/backends.md",
+        "docs/custom-operators.md",
+        "docs/control-flow.md",
     ],
 )
 def test_code_of_a_page_runs_in_order(name: str, tmp_path: Path) -> None:

@@ -9,12 +9,15 @@ import pytest
 
 import regluon as mx
 from regluon.exec import kernels, tuning
+from regluon.exec.onednn import interface
 from regluon.gluon import nn
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("REGLUON_CACHE", str(tmp_path))
+    # One node after the other, as where oneDNN's interface cannot be had.
+    monkeypatch.setattr(interface, "library", lambda: None)
     return tmp_path
 
 
@@ -84,3 +87,40 @@ def test_really_measured(folder) -> None:
     np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
     assert len(json.loads((folder / "kernels.json").read_text())) == 2
     assert set(names_of(net)) & {"onednn_convolution", "convolution"}
+
+
+@pytest.mark.skipif(interface.library() is None, reason="oneDNN's interface cannot be had on this platform")
+@pytest.mark.parametrize("fastest", ["region", "single kernels"])
+def test_groups_of_layers_are_measured_too(fastest: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("REGLUON_CACHE", str(tmp_path))
+    measured = []
+
+    def measure(runs):
+        for run in runs.values():
+            run()
+        measured.append(list(runs))
+        return fastest if fastest in runs else next(iter(runs))
+
+    monkeypatch.setattr(tuning, "_fastest_run", measure)
+    net, x = network(), mx.nd.random.normal(shape=(2, 3, 8, 8))
+    expected = net(x).asnumpy()
+    net.hybridize(static_shape=True)
+    np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
+    assert ["region", "single kernels"] in measured
+    assert ("onednn" in names_of(net)) == (fastest == "region")
+    count = len(measured)
+    again = network()
+    again.hybridize(static_shape=True)
+    again(x)
+    assert len(measured) == count, "what was measured before is not measured again"
+
+
+@pytest.mark.skipif(interface.library() is None, reason="oneDNN's interface cannot be had on this platform")
+def test_groups_really_measured(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("REGLUON_CACHE", str(tmp_path))
+    net, x = network(), mx.nd.random.normal(shape=(2, 3, 8, 8))
+    expected = net(x).asnumpy()
+    net.hybridize(static_shape=True)
+    np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
+    (text,) = [t for t in json.loads((tmp_path / "kernels.json").read_text()) if "group of 2 operators" in t]
+    assert text

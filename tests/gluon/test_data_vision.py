@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
 
 import regluon as mx
 from regluon.gluon.data import vision
-from regluon.gluon.data.vision import transforms
+from regluon.gluon.data.vision import datasets, transforms
 from regluon.gluon.data.vision.datasets import read_idx
 
 
@@ -117,7 +118,7 @@ def test_sizes_and_crops(image: numpy.ndarray) -> None:
     assert transforms.RandomCrop((3, 3))(array).shape == (3, 3, 3)
     assert transforms.RandomCrop(8, pad=2)(array).shape == (8, 8, 3)
     assert transforms.RandomResizedCrop(3)(array).shape == (3, 3, 3)
-    with pytest.raises(ValueError, match=r"crop 9x9 at \(0, 0\) from an image 6 wide and 4 high"):
+    with pytest.raises(mx.MXNetError, match="width 9 and height 9 at x=0, y=0 does not fit"):
         transforms.CropResize(0, 0, 9, 9)(array)
 
 
@@ -145,9 +146,12 @@ def test_colour_kernels_give_the_originals_values(image: numpy.ndarray) -> None:
         "contrast": (kernels.contrast(tripled, 0.5), [52.972492, 57.472492, 61.972492]),
         # By the formula: the original mixes in the last channel's share of the luminance only.
         "saturation": (kernels.saturation(tripled, 0.5), [1.2225, 10.2225, 19.2225]),
-        "hue": (kernels.hue(tripled, 0.25), [6, 15, 24]),
-        "lighting": (kernels.lighting(tripled, [0.1, 0.2, -0.1]), [-2.5038095, 6.4961905, 15.496191]),
     }
+    array = mx.nd.array(image.astype(numpy.float32) * 3)
+    hue = mx.nd.image.random_hue(array, min_factor=0.25, max_factor=0.25)
+    lighting = mx.nd.image.adjust_lighting(array, alpha=(0.1, 0.2, -0.1))
+    corner["hue"] = hue._t, [6, 15, 24]
+    corner["lighting"] = lighting._t, [-2.5038095, 6.4961905, 15.496191]
     for name, (result, expected) in corner.items():
         numpy.testing.assert_allclose(result[0, :3, 0].numpy(), expected, rtol=1e-4, atol=1e-4, err_msg=name)
 
@@ -183,3 +187,104 @@ def test_rotate() -> None:
     with pytest.raises(TypeError, match="put ToTensor"):
         transforms.Rotate(30)(mx.nd.ones((1, 5, 5), dtype="uint8"))
     assert transforms.RandomRotation((-10, 10))(mx.nd.ones((1, 5, 5))).shape == (1, 5, 5)
+
+
+HYBRID = [
+    transforms.Resize(8),
+    transforms.Resize((7, 9), interpolation=2),
+    transforms.Resize(8, keep_ratio=True),
+    transforms.CenterCrop((7, 6)),
+    transforms.CropResize(1, 1, 4, 3, (5, 6)),
+    transforms.RandomCrop((7, 6)),
+    transforms.RandomCrop((7, 6), pad=((1, 2), (0, 3), (0, 0)), pad_value=9),
+    transforms.RandomResizedCrop((7, 6)),
+    transforms.RandomFlipLeftRight(),
+    transforms.RandomFlipTopBottom(),
+    transforms.RandomBrightness(0.3),
+    transforms.RandomContrast(0.3),
+    transforms.RandomSaturation(0.3),
+    transforms.RandomHue(0.3),
+    transforms.RandomColorJitter(0.1, 0.1, 0.1, 0.1),
+    transforms.RandomLighting(0.1),
+]
+
+
+@pytest.mark.parametrize("transform", HYBRID, ids=lambda transform: type(transform).__name__)
+@pytest.mark.parametrize("kind", ["nd", "np"])
+def test_transforms_can_be_hybridized(image: numpy.ndarray, transform: Any, kind: str) -> None:
+    """They keep drawing afresh then, as many different results show, and follow the seed."""
+    array = getattr(mx, kind).array(image, dtype="uint8")
+    net = transforms.HybridCompose([transform, transforms.ToTensor()])
+    assert isinstance(transform, mx.gluon.HybridBlock)
+
+    def results() -> list[bytes]:
+        mx.random.seed(3)
+        return [net(array).asnumpy().tobytes() for _ in range(6)]
+
+    plain = results()
+    net.hybridize()
+    net(array)
+    compiled = results()
+    assert results() == compiled
+    assert net(array).dtype == numpy.float32 and type(net(array)) is type(array)
+    name = type(transform).__name__
+    if name.startswith("Random"):
+        assert len(set(compiled)) > 1 and len(set(plain)) > 1
+    else:
+        assert compiled == plain
+
+
+def test_transforms_are_exported_with_a_network(image: numpy.ndarray, tmp_path: Path) -> None:
+    parts = [
+        transforms.Resize(8),
+        transforms.CropResize(1, 1, 6, 6),
+        transforms.RandomFlipLeftRight(1),
+        transforms.ToTensor(),
+        transforms.Normalize(0.5, 0.2),
+    ]
+    net = transforms.HybridCompose(parts)
+    net.hybridize()
+    array = mx.nd.array(image, dtype="uint8")
+    expected = net(array).asnumpy()
+    net.export(str(tmp_path / "net"))
+    again = mx.gluon.SymbolBlock.imports(str(tmp_path / "net-symbol.json"), ["data"])
+    numpy.testing.assert_allclose(again(array).asnumpy(), expected, rtol=1e-6)
+
+
+def test_image_list_dataset(image: numpy.ndarray, tmp_path: Path) -> None:
+    import cv2
+
+    cv2.imwrite(str(tmp_path / "p.png"), image[..., ::-1])
+    (tmp_path / "all.lst").write_text("0\t3\tp.png\n1\t1\t2.5\tp.png\n")
+    listed = datasets.ImageListDataset(tmp_path, "all.lst")
+    assert len(listed) == 2
+    picture, label = listed[1]
+    assert (picture.asnumpy() == image).all() and label.asnumpy().tolist() == [1, 2.5]
+    given = datasets.ImageListDataset(tmp_path, [[1, 2, "p.png"], [[4, 5], "p.png"], (6, "p.png")], flag=0)
+    assert [given[i][1].asnumpy().tolist() for i in range(3)] == [[1, 2], [4, 5], [6]]
+    assert given[0][0].shape == (*image.shape[:2], 1) and label.dtype == numpy.float32
+    with pytest.raises(ValueError, match=r"expected entries \[label, \.\.\., name\], received 3"):
+        datasets.ImageListDataset(tmp_path, [3])
+    with pytest.raises(ValueError, match="received NoneType"):
+        datasets.ImageListDataset(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"q\.png"):
+        datasets.ImageListDataset(tmp_path, [[3, "q.png"]])[0]
+
+
+def test_datasets_and_transforms_cross_processes(image: numpy.ndarray, tmp_path: Path) -> None:
+    """Pickle takes them, as processes that are spawned need it."""
+    import pickle
+
+    import cv2
+
+    (tmp_path / "one").mkdir()
+    cv2.imwrite(str(tmp_path / "one" / "p.png"), image[..., ::-1])
+    chain = transforms.Compose(
+        [*HYBRID[:1], transforms.RandomApply([transforms.RandomGray()]), transforms.ToTensor()]
+    )
+    for made in (
+        datasets.ImageFolderDataset(str(tmp_path)),
+        datasets.ImageListDataset(tmp_path / "one", [[0, "p.png"]]),
+    ):
+        changed = pickle.loads(pickle.dumps(made.transform_first(chain)))
+        assert changed[0][0].shape == (3, 8, 8)

@@ -131,6 +131,20 @@ def test_several_inputs_and_options(style: Any) -> None:
     assert runs == [{"size": 3, "mode": "fast"}, {"size": 4}, {"size": 5}]
 
 
+def test_options_of_a_backend_among_the_flags_of_hybridize(style: Any) -> None:
+    block = style.block(lambda self, F, x: x + 1)
+    runs = counting()
+    x = style.array([1.0])
+    # 1.9.1's form: the backend second, its options as keywords.
+    block.hybridize(True, "counting", size=3, backend_opts={"mode": "fast"})
+    assert block(x).asnumpy() == [2]
+    assert runs == [{"mode": "fast", "size": 3}]
+    with pytest.raises(TypeError, match="'static_aloc'; did you mean 'static_alloc'"):
+        block.hybridize(backend="counting", static_aloc=True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'size'"):
+        block.hybridize(size=3)
+
+
 def test_flags_are_those_of_hybridize(style: Any) -> None:
     net, x, expected = network(style)
     for flags in ({"static_alloc": True}, {"static_alloc": True, "static_shape": True}, {"inline_limit": 0}):

@@ -47,7 +47,7 @@ def test_backward_goes_through_what_keeps_the_shape_only(build: Any, known: Any,
 def test_backward_meets_forward() -> None:
     both = S.relu(S.var("a")) + S.FullyConnected(S.var("d"), num_hidden=3, name="fc")
     assert both.infer_shape(d=(2, 5)) == ([(2, 3), (2, 5), (3, 5), (3,)], [(2, 3)], [])
-    assert partial(both, a=(7, 0), d=(0, 5)) == ([(7, 3), (0, 5), (3, 5), (3,)], [(7, 3)], [])
+    assert partial(both, a=(7, 0), d=(0, 5)) == ([(7, 3), (7, 5), (3, 5), (3,)], [(7, 3)], [])
 
 
 def test_labels_are_not_taken_for_data() -> None:

@@ -175,6 +175,7 @@ def test_images_are_cropped_normalized_and_mirrored(images: tuple[str, str, list
         path_imgrec=records,
         data_shape=(3, 16, 16),
         batch_size=2,
+        label_width=2,
         mirror=True,
         scale=0.5,
         mean_r=10,
@@ -191,14 +192,14 @@ def test_images_are_cropped_normalized_and_mirrored(images: tuple[str, str, list
 
 def test_images_in_any_order_and_part(images: tuple[str, str, list[numpy.ndarray]]) -> None:
     index, records, _ = images
-    common: dict[str, Any] = {"path_imgrec": records, "data_shape": (3, 8, 8)}
+    common: dict[str, Any] = {"path_imgrec": records, "data_shape": (3, 8, 8), "label_width": 2}
     shuffled = mx.io.ImageRecordIter(**common, path_imgidx=index, batch_size=5, shuffle=True, seed=3)
-    orders = [labels(shuffled)[0][0] for _ in range(2)]
+    orders = [firsts(shuffled)[0][0] for _ in range(2)]
     assert sorted(orders[0]) == sorted(orders[1]) == [0, 1, 2, 3, 4] and orders[0] != orders[1]
     part = mx.io.ImageRecordIter(**common, batch_size=3, num_parts=2, part_index=1)
-    assert labels(part) == [([2, 3, 4], 0)]
+    assert firsts(part) == [([3, 4, 3], 1)]
     padded = mx.io.ImageRecordIter(**common, batch_size=4, round_batch=False)
-    assert labels(padded)[1] == ([4, 0, 0, 0], 3)
+    assert firsts(padded)[1] == ([4, 0, 0, 0], 3)
     large = mx.io.ImageRecordIter(**{**common, "data_shape": (1, 30, 40)}, batch_size=5, resize=32)
     assert next(large).data[0].shape == (5, 1, 30, 40)
     assert next(mx.io.ImageRecordUInt8Iter(**common, batch_size=1)).data[0].dtype is numpy.uint8
@@ -208,15 +209,20 @@ def test_images_in_any_order_and_part(images: tuple[str, str, list[numpy.ndarray
     assert len(seen) > 10
 
 
+def firsts(iterator: Any) -> list[tuple[list[float], int]]:
+    """The first number of every label, and the pad, of each batch of an epoch."""
+    found = [(batch.label[0].asnumpy()[:, 0].tolist(), batch.pad) for batch in iterator]
+    iterator.reset()
+    return found
+
+
 def test_image_options_that_are_not_there(images: tuple[str, str, list[numpy.ndarray]]) -> None:
     common: dict[str, Any] = {"path_imgrec": images[1], "data_shape": (3, 8, 8), "batch_size": 1}
-    with pytest.raises(ValueError, match=r"does not build the option max_rotate_angle=10"):
-        mx.io.ImageRecordIter(**common, max_rotate_angle=10)
     with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
         mx.io.ImageRecordIter(**common, foo=1)
     with pytest.raises(mx.MXNetError, match=r"no file 'none\.rec'"):
         mx.io.ImageRecordIter(**{**common, "path_imgrec": "none.rec"})
     with pytest.raises(mx.MXNetError, match=r"label_width is 3, the record has 2"):
         next(mx.io.ImageRecordIter(**common, label_width=3))
-    with pytest.raises(ValueError, match=r"expected data_shape \(3 or 1, height, width\)"):
+    with pytest.raises(ValueError, match=r"expected data_shape \(3 or 1 or 4, height, width\)"):
         mx.io.ImageRecordIter(**{**common, "data_shape": (8, 8)})

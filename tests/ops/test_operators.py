@@ -152,7 +152,8 @@ def test_attributes_survive_json(name: str, sample: samples.Sample) -> None:
 
 
 def test_every_operator_has_a_sample() -> None:
-    names = {definition.name for definition in ops.registry.all_definitions()}
+    # What custom operators do is the user's: tests/custom.
+    names = {definition.name for definition in ops.registry.all_definitions() if not definition.specialise}
     sampled = {ops.get(name).name for name in SAMPLES}
     missing = sorted(names - sampled)
     assert not missing, f"{len(missing)} operators without a sample record: {', '.join(missing)}"

@@ -51,12 +51,12 @@ def load(path: Path, raw: bytes) -> None:
 
 def refuse_or_load(path: Path, raw: bytes) -> None:
     """The file loads, or gives the one kind of error; either within a second."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     try:
         load(path, raw)
     except MXNetError as error:
         assert len(str(error)) < 2000
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
 
 
 def damaged_bytes(raw: bytes, random: np.random.RandomState) -> bytes:
@@ -210,10 +210,10 @@ def relu(*inputs: Any, **more: Any) -> dict[str, Any]:
 def test_broken_symbols_say_where(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "broken-symbol.json"
     file.write_text(text)
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(MXNetError, match=message) as caught:
         mx.sym.load(str(file))
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     assert "broken-symbol.json" in str(caught.value) and len(str(caught.value)) < 1000
 
 
@@ -228,9 +228,9 @@ def test_a_very_long_shape_takes_neither_time_nor_memory() -> None:
         return symbol({"op": "Reshape", "name": "r", "inputs": [[0, 0, 0]], "attrs": {"shape": shape}})
 
     text = shaped("(" + "1, " * 100_000 + ")")
-    begin = time.perf_counter()
+    begin = time.process_time()
     mx.sym.load_json(text)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     tracemalloc.start()
     try:
         mx.sym.load_json(text)
@@ -300,7 +300,8 @@ def npy_header(shape: str) -> bytes:
 
 ABSURD = {
     "many arrays": (listed(2**60), "cannot fit"),
-    "many empty entries": (listed(2_500_000, bytes(10_000_000)), "hold no array"),
+    "many empty entries": (listed(2_500_000, bytes(10_000_000)), "2500000 arrays are too many"),
+    "some empty entries": (listed(80_000, bytes(320_000)), "hold no array"),
     "large array": (listed(1, one_array(2**20, 2**20)), "cut off or damaged"),
     "impossible array": (listed(1, one_array(2**62, 2**62)), "is not possible"),
     "long name": (listed(0, struct.pack("<Q", 0)) + b"", None),
@@ -320,13 +321,13 @@ ABSURD = {
 def test_absurd_lengths_take_neither_time_nor_memory() -> None:
     for name, (raw, message) in ABSURD.items():
         tracemalloc.start()
-        begin = time.perf_counter()
+        begin = time.process_time()
         if message is None:
             assert serial.loads(raw) == []
         else:
             with pytest.raises(ParamsError, match=message):
                 serial.loads(raw)
-        took, (_, peak) = time.perf_counter() - begin, tracemalloc.get_traced_memory()
+        took, (_, peak) = time.process_time() - begin, tracemalloc.get_traced_memory()
         tracemalloc.stop()
         # Tracing makes Python several times slower.
         assert took < 5, name
@@ -365,10 +366,10 @@ def laughing() -> bytes:
     ],
 )
 def test_malformed_pickles(raw: bytes, message: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(ParamsError, match=message):
         states.loads(raw, mx.optimizer.SGD())
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
 
 
 def test_a_pickle_cannot_change_the_functions_that_read_it() -> None:

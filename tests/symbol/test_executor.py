@@ -44,7 +44,17 @@ def test_outputs_before_forward_have_their_shape_and_later_ones_are_fresh() -> N
     first = executor.forward()[0]
     second = executor.forward(a=nd.array([0, 0]))[0]
     assert first.asnumpy().tolist() == [3, 8] and second.asnumpy().tolist() == [0, 0]
-    assert executor.outputs[0] is second
+    assert executor.outputs[0].asnumpy().tolist() == [0, 0]
+
+
+def test_outputs_taken_before_a_forward_follow_every_forward() -> None:
+    """Programs take ``outputs`` once after binding and read them after each forward."""
+    executor, _ = product()
+    (held,) = executor.outputs
+    executor.forward()
+    assert held.asnumpy().tolist() == [3, 8]
+    executor.forward(a=nd.array([1, 1]))
+    assert held.asnumpy().tolist() == [3, 4] and executor.outputs[0] is held
 
 
 def test_an_output_that_is_an_argument_shares_no_memory_with_it() -> None:

@@ -87,3 +87,9 @@ def test_a_fixed_gamma_crosses_to_torch(style: Any) -> None:
     module = layer.to_torch().eval()
     out = module(torch.tensor([[2.0, 1.0]]))
     equal(out.detach().numpy(), numpy.ones((1, 2)) / numpy.sqrt(1.001), rtol=1e-6)
+
+
+def test_smooth_l1_has_its_bend_at_one_unless_told(style: Any) -> None:
+    """Lesson 64: numbers of MXNet 1.9.1 and 2.0.0b1 without ``scalar``."""
+    function = mx.nd.smooth_l1 if style.level == 1 else mx.npx.smooth_l1
+    equal(function(style.array([0.3, -2.0])).asnumpy(), [0.045, 1.5], rtol=1e-6)

@@ -447,7 +447,13 @@ def _update(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any]) -> 
     return NDArray._wrap(result, others[0]._ctx)
 
 
+def _custom(definition: Any, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """An operator written in Python, which says itself what storage types it takes."""
+    return definition.run_stored(arrays, cast_storage)
+
+
 _HANDLERS: dict[str, Handler] = {
+    "Custom": _custom,
     "elemwise_add": _add(1),
     "broadcast_add": _add(1),
     "elemwise_sub": _add(-1),

@@ -28,6 +28,7 @@ BASE_NAMES: dict[str, Any] = {
     "string_types": (str,),
     "integer_types": (int, numpy.integer),
     "numeric_types": (float, int, numpy.generic),
+    "mx_real_t": numpy.float32,
 }
 
 
@@ -69,6 +70,8 @@ def install_as_mxnet(version: str | float = "2.0") -> ModuleType:
     sys.modules["mxnet"] = facade
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
+    # So that ``mx.base`` has the names of mxnet.base without an import of it.
+    importlib.import_module("mxnet.base")
     return facade
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 __all__ = ["ABOVE", "PLACES"]
 
 # Paths that have a module of their name here with less in it: they show the package above.
-ABOVE = {"optimizer.optimizer"}
+ABOVE = {"optimizer.optimizer", "symbol.symbol"}
 
 PLACES: dict[str, tuple[str, ...]] = {
     "base": ("base",),
@@ -38,8 +38,11 @@ PLACES: dict[str, tuple[str, ...]] = {
     "contrib.symbol": ("contrib.symbol", "symbol.contrib"),
     "contrib.nd": ("ndarray.contrib",),
     "contrib.sym": ("symbol.contrib",),
+    "amp.amp": (),
     "contrib.amp": ("amp",),
-    "contrib.autograd": ("autograd",),
+    "contrib.amp.amp": ("amp",),
+    "contrib.onnx.mx2onnx": ("onnx",),
+    "onnx.mx2onnx": (),
     "contrib.onnx": ("onnx",),
     "gluon.nn.basic_layers": (),
     "gluon.nn.conv_layers": (),
@@ -92,6 +95,10 @@ PLACES: dict[str, tuple[str, ...]] = {
     "ndarray.linalg": (),
     "ndarray.image": (),
     "ndarray._internal": (),
+    "ndarray.numpy": ("numpy",),
+    "ndarray.numpy.linalg": ("numpy.linalg",),
+    "ndarray.numpy.random": ("numpy.random",),
+    "ndarray.numpy_extension": ("numpy_extension",),
     "numpy.multiarray": (),
     "numpy.random": (),
     "numpy.linalg": (),
@@ -126,5 +133,9 @@ PLACES: dict[str, tuple[str, ...]] = {
     "symbol.linalg": (),
     "symbol.image": (),
     "symbol.numpy": ("symbol.numpy", "numpy"),
+    "symbol.numpy_extension": ("symbol.numpy_extension", "numpy_extension"),
     "symbol._internal": (),
+    "rnn.io": (),
+    "rnn.rnn": (),
+    "rnn.rnn_cell": (),
 }

@@ -8,8 +8,16 @@ from typing import Any
 # Where each module lives.
 _PLACES = {
     "amp": "regluon.amp",
+    "autograd": "regluon.contrib.autograd",
+    "io": "regluon.contrib.io",
+    "nd": "regluon.ndarray.contrib",
+    "ndarray": "regluon.ndarray.contrib",
     "onnx": "regluon.onnx",
     "quantization": "regluon.contrib.quantization",
+    "sym": "regluon.symbol.contrib",
+    "symbol": "regluon.symbol.contrib",
+    "tensorboard": "regluon.contrib.tensorboard",
+    "text": "regluon.contrib.text",
 }
 
 

@@ -54,6 +54,8 @@ class InductorPlan(Plan):
     def __init__(self, general: Program, count: int, tensors: Sequence[Tensor]) -> None:
         if _draws(general):
             raise MXNetError("this graph draws random numbers")
+        if any(node.op is not None and node.op.opaque for node in general.nodes):
+            raise MXNetError("this graph runs Python code of its own")
         super().__init__(general, count, tensors)
         prepared = self._prepare(list(tensors[count:]))
         self._compiled = self._compile([*tensors[:count], *prepared[2]])

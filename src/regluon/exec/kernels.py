@@ -31,7 +31,7 @@ from ..ops.opdef import Spec
 from ..passes.rewrite import Reads, Settings, make, rewrite, shape_of
 from .quantized import integer_candidates
 
-__all__ = ["Layouts", "available", "candidates", "choose_kernels", "contiguous_outputs"]
+__all__ = ["Layouts", "available", "candidates", "choose_kernels", "contiguous_outputs", "runs_here"]
 
 # An activation's name and algorithm for oneDNN.
 _ONEDNN_UNARY: dict[str | None, tuple[str, str]] = {
@@ -174,6 +174,8 @@ class Layouts:
     def is_last(self, entry: Any) -> bool:
         """Whether this value lies channels last."""
         node = entry.node
+        if node.op is not None and node.op.name == "onednn":
+            return bool(node.attrs["last"][entry.index])
         known = self._known.get(id(node))
         if known is None:
             known = self._known[id(node)] = (node, self._decide(node))
@@ -219,7 +221,7 @@ def contiguous_outputs(entries: Sequence[Entry]) -> list[Entry]:
 # Convolution ----------------------------------------------------------------------
 
 
-def _has_kernels(inputs: Sequence[Entry]) -> bool:
+def runs_here(inputs: Sequence[Entry]) -> bool:
     """Whether all operands have one type, for which there are kernels here."""
     types = {entry.spec.dtype if entry.spec is not None else None for entry in inputs}
     if types == {torch.float32}:
@@ -246,7 +248,7 @@ def _convolution(node: Node, inputs: tuple[Entry, ...], settings: Settings, layo
         or filters is None
         or len(shape) != 4
         or 0 in shape
-        or not _has_kernels(inputs)
+        or not runs_here(inputs)
         or attrs.get("kind") not in _ONEDNN_UNARY
         or not settings.is_constant(inputs[1])
     ):
@@ -347,7 +349,7 @@ def _dense(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> Candida
         or weight is None
         or out is None
         or 0 in shape
-        or not _has_kernels(inputs)
+        or not runs_here(inputs)
         or not settings.is_constant(inputs[1])
     ):
         return {"plain": None}

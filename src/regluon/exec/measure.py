@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ import torch
 from torch import Tensor
 
 from ..graph.node import Node
+from ..ops.internal import InternalOp
+from .onednn import Region, Step, watched
 from .program import Program
 
 __all__ = ["Measured", "NodeCost", "backward_steps", "measure", "size_in_bytes", "time_of", "watch_backward"]
@@ -38,12 +41,15 @@ class NodeCost:
         Medians over the rounds; the second is 0 without gradients.
     outputs : list of (shape, dtype)
         What it computes.
+    steps : list of (Step, float)
+        The kernels of a region, each with its seconds.
     """
 
     node: Node
     seconds: float = 0.0
     backward_seconds: float = 0.0
     outputs: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)
+    steps: list[tuple[Step, float]] = field(default_factory=list)
 
 
 @dataclass
@@ -101,6 +107,9 @@ def measure(program: Program, key: int, tensors: Sequence[Any]) -> Measured:
             rounds.run(program, key, given)
     for cost, seconds, backward in zip(costs, *rounds.medians(), strict=True):
         cost.seconds, cost.backward_seconds = seconds, backward
+        definition = cost.node.op
+        if isinstance(definition, InternalOp) and isinstance(definition.function, Region):
+            cost.steps = [(s, statistics.median(rounds.steps[id(s)])) for s in definition.function.steps]
     whole, backwards = statistics.median(rounds.whole), statistics.median(rounds.backwards or [0.0])
     return Measured(costs, whole, backwards, peak, len(rounds.whole))
 
@@ -138,7 +147,7 @@ def _written_places(program: Program) -> set[int]:
         definition = node.attrs["node"].op if isinstance(node.attrs.get("node"), Node) else node.op
         if definition is None:
             continue
-        if definition.mutates or definition.name == "_CustomFunction":
+        if definition.mutates or definition.opaque:
             written.update(places[id(e.node)] for e in node.inputs if id(e.node) in places)
         for name, entry in zip(definition.inputs, node.inputs, strict=False):
             if name in definition.aux and id(entry.node) in places:
@@ -162,7 +171,11 @@ def _look(program: Program, key: int, given: _Given, costs: list[NodeCost]) -> i
                 cost.outputs.append((tuple(value.shape), value.dtype))
                 alive[name] = (_address(value), size_in_bytes(value))
         held = {address: size for address, size in alive.values() if address not in foreign}
-        peak = max(peak, sum(held.values()))
+        definition = cost.node.op
+        inside = 0
+        if isinstance(definition, InternalOp) and isinstance(definition.function, Region):
+            inside = definition.function.memory
+        peak = max(peak, sum(held.values()) + inside)
         for name in frees.get(place, ()):
             alive.pop(name, None)
 
@@ -176,6 +189,8 @@ class _Rounds:
     def __init__(self, count: int, device: torch.device) -> None:
         self.whole: list[float] = []
         self.backwards: list[float] = []
+        # Of the steps of regions, by the step's id.
+        self.steps: dict[int, list[float]] = defaultdict(list)
         self._forward: list[list[float]] = [[] for _ in range(count)]
         self._backward: list[list[float]] = [[] for _ in range(count)]
         self._end = time.perf_counter() + _LONGEST
@@ -213,7 +228,16 @@ class _Rounds:
                 steps.append(backward_steps(values, known))
             last = self._now()
 
-        results = program.run(key, tensors, program.watched(watch))
+        before = last
+
+        def watch_step(step: Step) -> None:
+            nonlocal before
+            # The first step of a region also pays for the call of the region.
+            begin, before = max(before, last), self._now()
+            self.steps[id(step)].append(before - begin)
+
+        with watched(watch_step):
+            results = program.run(key, tensors, program.watched(watch))
         if program.recording:
             self._run_backward(tensors, results, steps)
 

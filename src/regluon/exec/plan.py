@@ -21,7 +21,9 @@ from ..graph.infer import GraphShapes
 from ..graph.node import Entry, Node, rebuild, topological
 from ..ops.opdef import Spec
 from ..passes import Settings, Watch, optimize, protect_outputs
-from .kernels import choose_kernels, contiguous_outputs
+from ..runtime.custom import CustomOperatorError
+from .kernels import Layouts, choose_kernels, contiguous_outputs
+from .onednn import use_regions
 from .program import Program
 from .splitting import split
 from .tuning import Tuner
@@ -149,7 +151,7 @@ class Plan:
 
     def _kernels(self, entries: list[Entry], settings: Settings, tuner: Tuner | None) -> list[Entry]:
         """The graph with a kernel for each node; an engine that takes whole graphs leaves it as it is."""
-        return choose_kernels(entries, settings, tuner)
+        return choose_kernels(use_regions(entries, settings, Layouts(), tuner), settings, tuner)
 
     def __call__(
         self, key: int, tensors: Sequence[Tensor], function: Callable[..., Any] | None = None
@@ -172,6 +174,9 @@ class Plan:
         try:
             run = function or self._function
             return run(key, *tensors[: self.count], *prepared[2])  # type: ignore[no-any-return]
+        except CustomOperatorError as error:
+            # The user's code is not run a second time.
+            self.program.fail(error)
         except (RuntimeError, IndexError, ValueError, TypeError):
             # The general program says it in terms of the operators that were recorded.
             return self.general(key, tensors)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -239,7 +239,14 @@ class Program:
         try:
             return (function or self.function)(key, *tensors)  # type: ignore[no-any-return]
         except Exception as error:
-            raise self._located(error) from error
+            self.fail(error)
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Raise what `_located` gives for an error of the function; the causes of both are kept."""
+        found = self._located(error)
+        if found is error:
+            raise error
+        raise found from error
 
     def _located(self, error: Exception) -> Exception:
         """An operator's error as it is without compiling, with the node and the line that recorded it."""
@@ -321,11 +328,12 @@ def interpret(
     recording: bool = False,
     watch: Callable[[Node, list[Tensor], tuple[Tensor, ...]], None] | None = None,
     memory: dict[int, tuple[Tensor, ...]] | None = None,
+    before: Callable[[Node, list[Tensor]], list[Tensor]] | None = None,
 ) -> list[Tensor]:
     """Run a graph node by node. ``values`` maps variables' ids to tensors; ``watch`` sees every node's
     values.
 
-    ``memory`` keeps results of nodes between calls.
+    ``memory`` keeps results of nodes between calls; ``before`` may replace a node's inputs.
     """
     results: dict[int, tuple[Tensor, ...]] = {} if memory is None else memory
 
@@ -341,6 +349,8 @@ def interpret(
         if node.op is None or id(node) in results:
             continue
         tensors = [tensor_of(entry) for entry in node.inputs]
+        if before is not None:
+            tensors = before(node, tensors)
         attrs = {
             k: evaluate(v, lambda entry: tuple(tensor_of(entry).shape), lambda entry: tensor_of(entry).item())
             for k, v in node.full_attrs.items()
@@ -353,6 +363,8 @@ def interpret(
                 made = run(node.op, tensors, attrs, training, draw)
                 made = (made,) if isinstance(made, Tensor) else tuple(made)
         except Exception as error:
+            if node.op.name == "_CustomFunction" and not isinstance(error, RuntimeError):
+                raise
             found = translated(node.op, error, tensors)
             raise MXNetError(f"{found} (node {node.name})") from error
         results[id(node)] = made

@@ -7,7 +7,7 @@ gives wrong values, the plain function of `passes.integers` runs instead.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from ..passes.integers import (
 )
 from ..passes.rewrite import Settings, make, shape_of
 
-__all__ = ["available", "integer_candidates"]
+__all__ = ["available", "filter_steps", "integer_candidates"]
 
 _ONEDNN = {None: "none", "relu": "relu", "clip": "hardtanh", "silu": "swish"}
 
@@ -140,11 +140,15 @@ def _weights(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> tuple
     filters = shape_of(inputs[1])
     if filters is None or not all(settings.is_constant(entry) for entry in inputs[1:4]):
         return None
-    steps = make(
-        WEIGHT_STEPS, node, inputs[1:4], {}, [Spec((filters[0],), torch.float32)], f"{node.name}_weight_steps"
-    )
+    steps = filter_steps(node, inputs, filters[0])
     zeros = make(ZEROS, node, [steps], {}, [Spec((filters[0],), torch.int32)], f"{node.name}_weight_zeros")
     return steps, zeros
+
+
+def filter_steps(node: Node, inputs: Sequence[Entry], filters: int) -> Entry:
+    """The real value of one step of each filter of a layer on integers."""
+    spec = Spec((filters,), torch.float32)
+    return make(WEIGHT_STEPS, node, inputs[1:4], {}, [spec], f"{node.name}_weight_steps")
 
 
 def _output(attrs: dict[str, Any]) -> tuple[float, int, torch.dtype]:

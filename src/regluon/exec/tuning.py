@@ -7,12 +7,13 @@ else in ``~/.cache/regluon``. Deleting the file is safe: kernels are measured ag
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from torch import Tensor
 from ..graph.node import Entry, Node
 from ..passes.rewrite import Settings, make
 from .kernels import Candidates, Layouts, candidates
+from .partition import Subgraph
 from .program import Program
 from .splitting import split
 
-__all__ = ["Tuner"]
+__all__ = ["Tuner", "random_value"]
 
 # Each candidate runs this many times, or all together for this many seconds, whichever ends first.
 _RUNS, _SECONDS = 10, 0.05
@@ -47,6 +49,20 @@ class Tuner:
         if name not in found:
             name = _fastest(node, inputs, list(found), channels_last)
             self._new[key] = name
+        return name
+
+    def prefers(self, group: Subgraph, ways: dict[str, Callable[[], Callable[[], Any]]]) -> str:
+        """The name of the fastest way to compute a group of nodes; ``ways`` prepare a run of each."""
+        places = {id(node): place for place, node in enumerate(group.nodes)}
+        texts = [
+            f"{_text(node, node.inputs)} of {[places.get(id(e.node), '') for e in node.inputs]}"
+            for node in group.nodes
+        ]
+        digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:24]
+        key = f"{_machine()}, {torch.get_num_threads()} threads: group of {len(texts)} operators, {digest}"
+        name = self._known.get(key) or self._new.get(key)
+        if name not in ways:
+            name = self._new[key] = _fastest_run({name: way() for name, way in ways.items()})
         return name
 
     def save(self) -> None:
@@ -90,16 +106,24 @@ def _machine() -> str:
 
 
 def _key(node: Node, inputs: tuple[Entry, ...], channels_last: bool) -> str:
+    layout = "channels last" if channels_last else "rows first"
+    return f"{_machine()}, {torch.get_num_threads()} threads: {_text(node, inputs)}, {layout}"
+
+
+def _text(node: Node, inputs: Sequence[Entry]) -> str:
     assert node.op is not None
     attrs = ", ".join(f"{name}={value}" for name, value in sorted(node.attrs.items()))
     shapes = ", ".join(f"{e.spec.dtype}{tuple(e.spec.shape)}" if e.spec else "?" for e in inputs)
-    layout = "channels last" if channels_last else "rows first"
-    return f"{_machine()}, {torch.get_num_threads()} threads: {node.op.name}({shapes}; {attrs}; {layout})"
+    return f"{node.op.name}({shapes}; {attrs})"
 
 
 def _fastest(node: Node, inputs: tuple[Entry, ...], names: list[str], channels_last: bool) -> str:
     """The candidate with the shortest run; they take turns, so that a busy moment hits all of them."""
-    runs = {name: _prepare(node, inputs, name, channels_last) for name in names}
+    return _fastest_run({name: _prepare(node, inputs, name, channels_last) for name in names})
+
+
+def _fastest_run(runs: dict[str, Callable[[], Any] | None]) -> str:
+    names = list(runs)
     best = dict.fromkeys(names, float("inf"))
     end = time.perf_counter() + _SECONDS
     for turn in range(_RUNS + 1):
@@ -127,7 +151,7 @@ def _prepare(
     ]
     settings = Settings({id(variables[place]) for place in constant})
     layouts = Layouts()
-    values = [_random(entry) for entry in inputs]
+    values = [random_value(entry) for entry in inputs]
     for place, variable in enumerate(variables):
         if place not in constant and channels_last and values[place].dim() == 4:
             values[place] = values[place].contiguous(memory_format=torch.channels_last)
@@ -152,7 +176,8 @@ def _is_residual(node: Node, place: int, count: int) -> bool:
     return bool(node.attrs.get("residual")) and place == count - 1
 
 
-def _random(entry: Entry) -> Tensor:
+def random_value(entry: Entry) -> Tensor:
+    """Values of an entry's shape and type to measure with."""
     spec = entry.spec
     assert spec is not None
     return torch.rand(spec.shape, generator=torch.Generator().manual_seed(0)).to(spec.dtype)

@@ -496,13 +496,16 @@ _FLAGS = (
 )
 
 
-def _check_flags(flags: dict[str, Any]) -> None:
-    """Refuse unknown flags of hybridize."""
+def _check_flags(flags: dict[str, Any], backend: Any = None) -> None:
+    """Refuse unknown flags of hybridize; with a backend they are its options, unless a flag is misspelt."""
     import difflib
 
+    backend = flags.get("backend", backend)
     for name in flags:
         if name not in _FLAGS:
-            near = difflib.get_close_matches(name, _FLAGS, n=1)
+            near = difflib.get_close_matches(name, _FLAGS, n=1, cutoff=0.6 if backend is None else 0.85)
+            if backend is not None and not near:
+                continue
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"hybridize() got an unexpected keyword argument {name!r}{hint}")
 

@@ -134,6 +134,7 @@ class CachedGraph:
         self.reasons: list[str] = []
         self.broken: Broken | None = None
         self.last: tuple[Any, Any] | None = None
+        self.latest: Recorded | None = None
         self.numbers = ChangingNumbers()
         self.warned = False
         self.traces = 0
@@ -290,6 +291,7 @@ class CachedGraph:
                 raise _NumberMatters from error
             raise
         recorded.pattern = (structure, pattern_of(flat), self._scopes())
+        recorded.signature = None if numbers else self.last
         recorded.mark = fingerprint(self.block)
         recorded.epoch = clock.now
         self.traces += 1
@@ -358,7 +360,9 @@ class CachedGraph:
         MXNetError
             If it cannot be one graph: it reads values, or sizes that depend on data.
         """
-        signature = self.last or self.block.__dict__.get("_last_signature")
+        latest = self.latest if self.latest is not None and self.latest.signature is not None else None
+        signature = latest.signature if latest is not None else self.last
+        signature = signature or self.block.__dict__.get("_last_signature")
         if signature is None:
             raise RuntimeError(
                 "Please first call block.hybridize() and then run forward with this block at least once "
@@ -367,8 +371,10 @@ class CachedGraph:
         if hooked_below(self.block):
             warnings.warn(f"export leaves out the forward hooks of blocks in {self.block.name}", stacklevel=4)
         structure, specs = signature
-        for recorded in reversed(self.graphs.values()):
+        for recorded in sorted(reversed(self.graphs.values()), key=lambda graph: graph is not latest):
             fits = recorded.mode == (False, False) and not ChangingNumbers.count(recorded.in_structure)
+            # Another pattern of arguments than that of the last call is another network.
+            fits = fits and (latest is None or recorded.pattern[:2] == latest.pattern[:2])
             # Casts of mixed precision are in a graph that was recorded with it.
             fits = fits and recorded.pattern[2][2] == state.amp
             if fits and not recorded.volatile and recorded.mark == fingerprint(self.block):
@@ -394,7 +400,7 @@ class CachedGraph:
     # Running ----------------------------------------------------------------------
 
     def _run(self, call: Call, flat: list[Any]) -> Any:
-        recorded = call.recorded
+        self.latest = recorded = call.recorded
         context = flat[0]._ctx
         arrays = list(flat)
         if recorded.parameters:

@@ -19,7 +19,8 @@ from ..base import dtypes
 from ..base.errors import MXNetError
 from ..base.sharing import is_shared
 from ..exec import Plan, Program, engines, for_training
-from ..exec.measure import Measured, measure, size_in_bytes, time_of
+from ..exec.measure import Measured, NodeCost, measure, size_in_bytes, time_of
+from ..exec.onednn import Step
 from ..graph.node import Entry, Node, topological
 from ..passes import skipped
 from ..runtime.autograd import pause, record
@@ -310,19 +311,34 @@ def _kinds(entries: Sequence[Entry]) -> Counter[str]:
 
 
 def _kernels(measured: Measured) -> list[Kernel]:
-    total = sum(cost.seconds + cost.backward_seconds for cost in measured.nodes) or 1.0
-    return [
-        Kernel(
-            cost.node.name,
-            _operator_name(cost.node),
-            list(cost.node.recorded),
-            [_array(cost.node.output_name(i), *spec) for i, spec in enumerate(cost.outputs)],
-            cost.seconds,
-            cost.backward_seconds,
-            (cost.seconds + cost.backward_seconds) / total,
-        )
-        for cost in measured.nodes
-    ]
+    times = [sum(t for _, t in cost.steps) or cost.seconds + cost.backward_seconds for cost in measured.nodes]
+    total = sum(times) or 1.0
+    kernels: list[Kernel] = []
+    for cost in measured.nodes:
+        kernels += [_step(step, seconds, total) for step, seconds in cost.steps] or [_kernel(cost, total)]
+    return kernels
+
+
+def _step(step: Step, seconds: float, total: float) -> Kernel:
+    """A kernel inside a region."""
+    node = step.node
+    outputs = [_array(node.output_name(0), spec.shape, spec.dtype) for spec in (node.specs or [])[:1]]
+    kernel = step.primitive.implementation
+    covers = list(node.recorded)
+    return Kernel(node.name, step.kernel, covers, outputs, seconds, 0.0, seconds / total, kernel)
+
+
+def _kernel(cost: NodeCost, total: float) -> Kernel:
+    seconds = cost.seconds + cost.backward_seconds
+    return Kernel(
+        cost.node.name,
+        _operator_name(cost.node),
+        list(cost.node.recorded),
+        [_array(cost.node.output_name(i), *spec) for i, spec in enumerate(cost.outputs)],
+        cost.seconds,
+        cost.backward_seconds,
+        seconds / total,
+    )
 
 
 def _operators(entries: Sequence[Entry], kernels: Sequence[Kernel], prepared: set[str]) -> list[Operator]:

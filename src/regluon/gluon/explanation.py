@@ -84,6 +84,8 @@ class Kernel:
         Median of several runs.
     share : float
         Its part of the time of all kernels, forward and backward.
+    implementation : str
+        What oneDNN calls the kernel that it chose; empty for others.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Kernel:
     seconds: float
     backward_seconds: float
     share: float
+    implementation: str = ""
 
 
 @dataclass
@@ -283,6 +286,7 @@ def _tables(found: Explanation) -> Iterator[Table]:
 def _kernel_table(found: Explanation) -> Table:
     train = found.mode == "train"
     header = ["kernel", "computes", "output", "time", *(["backward"] if train else []), "share"]
+    named = any(kernel.implementation for kernel in found.kernels)
     rows: list[Sequence[str]] = []
     for kernel in found.kernels:
         row = [
@@ -293,8 +297,8 @@ def _kernel_table(found: Explanation) -> Table:
         ]
         if train:
             row.append(_time_text(kernel.backward_seconds))
-        rows.append([*row, f"{kernel.share:.1%}"])
-    return "kernels", header, rows
+        rows.append([*row, f"{kernel.share:.1%}", *([kernel.implementation] if named else [])])
+    return "kernels", [*header, *(["implementation"] if named else [])], rows
 
 
 # More names than this are not shown for one kernel; `Kernel.covers` has them all.

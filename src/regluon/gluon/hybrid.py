@@ -141,6 +141,8 @@ class HybridBlock(Block):
         on_value_read : {"error", "break"}
             What to do when Python code asks for a value while recording: an error that names the line, or run
             this block op by op (its children stay compiled).
+        **kwargs
+            With a backend, options for it, as in 1.9.1.
 
         Raises
         ------
@@ -151,9 +153,10 @@ class HybridBlock(Block):
         ImportError
             For a backend whose package is not installed; the message says how to install it.
         """
-        _check_flags(kwargs)
         if isinstance(partition_if_dynamic, str):
             backend, partition_if_dynamic = partition_if_dynamic, True
+        _check_flags(kwargs, backend)
+        options = {**(backend_opts or {}), **kwargs}
         if on_value_read not in ("error", "break"):
             raise ValueError(f"on_value_read is 'error' or 'break'; received {on_value_read!r}")
         if active and static_alloc:
@@ -161,7 +164,7 @@ class HybridBlock(Block):
         if backend is not None:
             from ..exec import backends
 
-            backends.get(backend).check(backend_opts or {})
+            backends.get(backend).check(options)
         if active and (self._forward_hooks or self._forward_pre_hooks):
             warnings.warn(
                 f'"{self.name}" is being hybridized while still having forward hook/pre-hook. If '
@@ -177,8 +180,8 @@ class HybridBlock(Block):
             "forward_bulk_size": forward_bulk_size,
             "backward_bulk_size": backward_bulk_size,
             "backend": backend,
-            "backend_opts": dict(backend_opts or {}),
-            "backend_chain": [] if backend is None else [(backend, dict(backend_opts or {}))],
+            "backend_opts": options,
+            "backend_chain": [] if backend is None else [(backend, options)],
             "on_value_read": on_value_read,
         }
         attributes = self.__dict__

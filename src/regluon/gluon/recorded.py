@@ -41,6 +41,7 @@ class Recorded:
         self.reads: list[tuple[str, str | None]] = []
         self.frozen: list[tuple[str, str | None]] = []
         self.pattern: Any = None
+        self.signature: tuple[Any, list[InputSpec]] | None = None
         self.mark: Any = None
         self.epoch = -1
         self.draws = 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from ..base import dtypes
+from ..base import config, dtypes
 from ..base.errors import MXNetError
 from ..graph.dims import Dim, combined
 from ..graph.node import Entry, Node, arguments_of, topological
@@ -16,7 +16,7 @@ from ..runtime.state import state
 from ..symbol import Group, Symbol, convert
 from . import structure as structures
 from .hybrid import HybridBlock
-from .imported import names_of_inputs, without_labels
+from .imported import are_unused_inputs, names_of_inputs, open_shapes, without_labels
 from .parameter import Parameter
 
 __all__ = ["SymbolBlock"]
@@ -114,12 +114,14 @@ class SymbolBlock(HybridBlock):
             from .. import serial
 
             loaded = serial.load(param_file)
-        names = names_of_inputs(entries, input_names, loaded)
+        names = names_of_inputs(entries, input_names, loaded, _inputs_written(record))
         if not input_names:
             entries = without_labels(entries, names, loaded or ())
         order = {node.name: node for node in topological(entries) if node.op is None}
         missing = [name for name in names if name not in order]
-        if missing:
+        if missing and are_unused_inputs(missing, order):
+            order.update((name, Node(None, name)) for name in missing)
+        elif missing:
             raise ValueError(
                 f"{symbol_file} has no input {', '.join(missing)}; its variables are {', '.join(order)}"
             )
@@ -188,6 +190,7 @@ class SymbolBlock(HybridBlock):
         """Record the graph's nodes anew in the running trace."""
         names = tracer.names
         names.prefixes.append("")
+        made = self._open_shapes(tracer, replaced)
         mapping: dict[int, Sequence[Entry]] = {}
 
         def place(entry: Entry) -> Entry:
@@ -204,12 +207,31 @@ class SymbolBlock(HybridBlock):
                     mapping[id(node)] = [found]
                     continue
                 attrs = {key: _resized(value, place, tracer) for key, value in node.attrs.items()}
+                if id(node) in made:
+                    attrs["shape"] = made[id(node)]
                 inputs = [place(entry) for entry in node.inputs]
                 new = tracer.record(node.op, inputs, attrs, node.name, dict(node.user))
                 mapping[id(node)] = [Entry(new, index) for index in range(new.outputs)]
         finally:
             names.prefixes.pop()
         return [place(entry) for entry in self._outputs]
+
+    def _open_shapes(self, tracer: Any, replaced: dict[int, Entry]) -> dict[int, tuple[Any, ...]]:
+        """Shapes for the arrays of unknown sizes in the graph, as sizes of the trace's inputs."""
+        if config.is_np_shape():
+            return {}
+        entries = [replaced[id(node)] for node in self._input_nodes]
+        own = {node.name: node for node in topological(self._outputs) if node.op is None}
+        known = [
+            (own.get(node.name, node), tuple(tracer.spec(entry).shape))
+            for node, entry in zip(self._input_nodes, entries, strict=True)
+        ]
+        return {
+            number: tuple(
+                tracer.shape(entries[size[0]])[size[1]] if isinstance(size, tuple) else size for size in shape
+            )
+            for number, shape in open_shapes(self._outputs, known).items()
+        }
 
     def export(
         self, path: Any, epoch: int = 0, remove_amp_cast: bool = True, format: str | None = None
@@ -311,16 +333,10 @@ def _parameter_of(node: Node, is_aux: bool) -> Parameter:
 
 
 def _initializer(text: str | None, is_aux: bool, name: str) -> Any:
-    if text is None:
-        if is_aux:
-            return "ones" if name.endswith("var") else "zeros"
-        return None
-    import json
-
-    try:
-        return json.loads(text)[0]
-    except (ValueError, TypeError, IndexError):
-        return text
+    """What a variable's attribute says, a name or JSON text; running statistics begin with 0 and 1."""
+    if text is None and is_aux:
+        return "ones" if name.endswith("var") else "zeros"
+    return text
 
 
 def _restore_structure(block: SymbolBlock, record: Any, inputs: int, outputs: int) -> None:
@@ -333,6 +349,13 @@ def _restore_structure(block: SymbolBlock, record: Any, inputs: int, outputs: in
         structure = structures.from_text(text) if isinstance(text, str) else None
         if structure is not None and _count(structure) == count:
             block.__dict__[attribute] = structure
+
+
+def _inputs_written(record: Any) -> int:
+    """How many inputs the exported block had, 0 where the file does not say it."""
+    text = record.attributes.get("regluon_in")
+    structure = structures.from_text(text) if isinstance(text, str) else None
+    return 0 if structure is None else _count(structure)
 
 
 def _arranged(structure: Any, value: Any) -> Any:

@@ -18,7 +18,7 @@ from ..ops.opdef import OpDef, Spec
 from .dims import dims_in, evaluate
 from .node import Entry, Node, topological
 
-__all__ = ["GraphShapes", "attributes_key", "is_known", "merge"]
+__all__ = ["GraphShapes", "attributes_key", "has_open_sizes", "is_known", "merge"]
 
 Partial = tuple[int, ...] | None
 
@@ -96,10 +96,16 @@ def _specs(shapes: Sequence[tuple[int, ...]]) -> tuple[Spec, ...]:
     return tuple(Spec(shape, torch.float32) for shape in shapes)
 
 
+def has_open_sizes(node: Node) -> bool:
+    """Whether a node makes an array of a shape with zeros, which the arrays it meets decide."""
+    shape = node.attrs.get("shape")
+    return node.op is not None and not node.inputs and isinstance(shape, tuple) and 0 in shape
+
+
 def keeps_shape(node: Node) -> bool:
     """Whether all inputs and the first output have one shape, so that inference may run backward."""
     definition = node.op
-    if definition is None or not node.inputs or definition.dynamic or definition.mutates:
+    if definition is None or not node.inputs or definition.dynamic or definition.mutates or definition.opaque:
         return False
     attrs = attributes_key(node)
     return attrs is not None and _keeps_shape(definition, attrs, len(node.inputs))
@@ -276,7 +282,7 @@ class GraphShapes:
     def _broadcasts(self, node: Node) -> bool:
         """Whether the operator takes two operands of unequal shapes."""
         attrs = attributes_key(node)
-        if node.op is None or attrs is None or len(node.inputs) != 2:
+        if node.op is None or node.op.opaque or attrs is None or len(node.inputs) != 2:
             return False
         # Both ways round: other operators only look at their first operand's shape.
         orders = [(7, 11), (1, 11)], [(1, 11), (7, 11)]
@@ -328,9 +334,47 @@ class GraphShapes:
     def _back(self, node: Node) -> bool:
         """Through an operator that keeps the shape, what is known of its output holds for its inputs."""
         shape = self.shapes.get((id(node), 0))
-        if shape is None or not keeps_shape(node):
+        if shape is None:
             return False
+        if not keeps_shape(node):
+            return self.zero_is_unknown and self._back_sizes(node)
         changed = False
         for entry in node.inputs:
             changed |= self._learn(entry, shape, node)
         return changed
+
+    def _back_sizes(self, node: Node) -> bool:
+        """An unknown size of an input that appears unchanged in an output, such as the batch, from there."""
+        shapes, attrs = self._partial_inputs(node), attributes_key(node)
+        if node.op is None or attrs is None or node.op.dynamic or any(shape is None for shape in shapes):
+            return False
+        changed = False
+        for place, shape in enumerate(shapes):
+            for axis in [axis for axis, size in enumerate(shape or ()) if size == -1]:
+                size = self._size_after(node, attrs, shapes, (place, axis))
+                if size is not None:
+                    learnt = [size if i == axis else -1 for i in range(len(shape or ()))]
+                    changed |= self._learn(node.inputs[place], learnt, node)
+        return changed
+
+    def _size_after(
+        self, node: Node, attrs: Any, shapes: Sequence[Partial], unknown: tuple[int, int]
+    ) -> int | None:
+        """The known size, in an output, that one unknown size of an input is."""
+        assert node.op is not None
+        outcomes = []
+        for number in _STAND_INS:
+            tried = [
+                tuple(
+                    size if size != -1 else number if (place, axis) == unknown else _STAND_INS[0]
+                    for axis, size in enumerate(shape or ())
+                )
+                for place, shape in enumerate(shapes)
+            ]
+            outcomes.append(_outcome(node.op, attrs, _specs(tried)))
+        for index, (first, second) in enumerate(zip(*(found or () for found in outcomes), strict=False)):
+            known = self.shapes.get((id(node), index)) or ()
+            for a, b, size in zip(first, second, known, strict=False):
+                if (a, b) == _STAND_INS and size != -1:
+                    return size
+        return None

@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
+
+from ..base import limits
 from ..base.errors import MXNetError
 
 __all__ = ["GraphRecord", "NodeRecord", "parse", "parse_object", "portable", "render", "restored", "short"]
@@ -23,14 +26,18 @@ ORIGINAL_OPERATOR = "__regluon_op__"
 # Attributes that files before 1.0 write bare, and later ones between double underscores.
 _BARE = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "init", "shape", "dtype")
 _LONG = re.compile(r"(?<=\d)L\b")
-# What a list or object takes in memory at least, and how much memory reading a file may take.
-_CONTAINER_BYTES, _MEMORY_FACTOR, _MEMORY_FREE = 64, 4, 1 << 26
+# What a list or object takes in memory at least, a filled object more than that, and a number in a list.
+_CONTAINER_BYTES, _OBJECT_BYTES, _NUMBER_BYTES = 64, 240, 40
+# How many texts may stand together, such as in one object; and how small a text cannot take much.
+_MOST_TEXTS, _SURELY_SMALL = 1 << 16, 1 << 16
+# No node, and no graph, has more attributes; no shape has more characters. What has is damaged.
+_MOST_ATTRIBUTES, _LONGEST_SHAPE = 1 << 12, 1 << 12
 # Shows what was received in an error text: never more than a line of it.
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 
 
-@dataclass
+@dataclass(slots=True)
 class NodeRecord:
     """One node: a variable has the operator ``null``. Inputs are (node index, output index)."""
 
@@ -73,10 +80,10 @@ def parse(text: str | bytes, source: str = "symbol JSON") -> GraphRecord:
         If the text is no symbol JSON: it says where.
     """
     try:
-        _check_size(text, source)
-        loaded = json.loads(text)
-        _check_characters(text, loaded)
-        return parse_object(loaded, source)
+        with limits.paused_collection():
+            loaded = read_json(text, source)
+            _check_characters(text, loaded)
+            return parse_object(loaded, source, keep=False)
     except ValueError as error:
         raise MXNetError(f"{source} is not JSON: {error}. Expected the text of Symbol.tojson") from error
     except RecursionError as error:
@@ -86,13 +93,44 @@ def parse(text: str | bytes, source: str = "symbol JSON") -> GraphRecord:
         ) from error
 
 
-def _check_size(text: str | bytes, source: str) -> None:
-    """Refuse a text that would take many times its size in memory: it consists of brackets."""
-    text = text.encode("utf-8", "replace") if isinstance(text, str) else text
-    containers = text.count(b"[") + text.count(b"{")
-    if containers * _CONTAINER_BYTES > _MEMORY_FACTOR * len(text) + _MEMORY_FREE:
+def read_json(text: str | bytes, source: str, size: int = 0) -> Any:
+    """The values in a JSON text, which is refused if it would take many times its size in memory.
+
+    ``size`` is that of the file, where the text is only a part of it.
+    """
+    raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    if len(raw) > _SURELY_SMALL:
+        _check_size(raw, source, max(size, len(raw)))
+    return json.loads(text)
+
+
+def _check_size(raw: bytes, source: str, size: int) -> None:
+    """Refuse a text that consists of brackets, of objects that are no nodes, or of numbers or texts."""
+    lists, objects = raw.count(b"["), raw.count(b"{")
+    others = max(objects - 2 * raw.count(b'"op"'), 0)
+    needed = (lists + objects) * _CONTAINER_BYTES + others * _OBJECT_BYTES
+    if limits.exceeds(needed, size):
         raise MXNetError(
-            f"{source} is not a symbol: it has {containers} lists and objects in {len(text)} bytes"
+            f"{source} is damaged: it has {lists + objects} lists and objects in {len(raw)} bytes. "
+            f"{limits.REMEDY}"
+        )
+    codes = numpy.frombuffer(raw, numpy.uint8)
+    # Python keeps texts with characters outside of the usual planes in up to four bytes each.
+    width = 4 if codes.max() >= 0xF0 else 2 if codes.max() >= 0xC4 else 1
+    if limits.exceeds((1 + 2 * width) * len(raw), size):
+        raise MXNetError(
+            f"{source} is too long for a text with characters of several bytes: {len(raw)} bytes. "
+            f"{limits.REMEDY}"
+        )
+    braces = numpy.flatnonzero((codes == ord("{")) | (codes == ord("}")))
+    edges = numpy.concatenate(([0], braces, [len(raw)]))
+    begin = int(numpy.diff(edges).argmax())
+    longest = raw[edges[begin] : edges[begin + 1]]
+    values, texts = longest.count(b","), longest.count(b'"') // 2
+    if limits.exceeds(values * _NUMBER_BYTES, size) or texts > _MOST_TEXTS:
+        raise MXNetError(
+            f"{source} is damaged: between bytes {edges[begin]} and {edges[begin + 1]} there are "
+            f"{values + 1} values without an object"
         )
 
 
@@ -102,15 +140,20 @@ def _check_characters(text: str | bytes, loaded: Any) -> None:
         json.dumps(loaded, ensure_ascii=False).encode("utf-8")
 
 
-def parse_object(loaded: Any, source: str) -> GraphRecord:
-    """The same for what JSON text of a symbol was read to, such as a graph inside of a node."""
+def parse_object(loaded: Any, source: str, keep: bool = True) -> GraphRecord:
+    """The same for what JSON text of a symbol was read to, such as a graph inside of a node.
+
+    Unless it is to be kept, each node's object is let go as soon as it is a record.
+    """
     if not isinstance(loaded, dict) or not isinstance(loaded.get("nodes"), list) or "heads" not in loaded:
         raise MXNetError(
             f"{source} is not a symbol: expected an object with the keys nodes and heads, received "
             f"{_SHORT.repr(sorted(loaded)) if isinstance(loaded, dict) else type(loaded).__name__}"
         )
-    nodes = [_node(item, index, source) for index, item in enumerate(loaded["nodes"])]
-    heads = _entries(loaded["heads"], len(nodes), f"the heads of {source}")
+    items = loaded["nodes"]
+    heads = _entries(loaded["heads"], len(items), "the heads of ", source)
+    if not heads:
+        raise MXNetError(f"{source} is malformed: it has no heads, so it computes nothing")
     attributes: dict[str, int | str] = {}
     graph_attributes = loaded.get("attrs") or {}
     if not isinstance(graph_attributes, dict):
@@ -118,56 +161,66 @@ def parse_object(loaded: Any, source: str) -> GraphRecord:
             f"{source} is malformed: expected its attrs to be an object, received "
             f"{_SHORT.repr(graph_attributes)}"
         )
-    if not heads:
-        raise MXNetError(f"{source} is malformed: it has no heads, so it computes nothing")
+    if len(graph_attributes) > _MOST_ATTRIBUTES:
+        raise MXNetError(f"{source} is malformed: it has {len(graph_attributes)} attributes of the graph")
     for key, pair in graph_attributes.items():
         value = pair[1] if isinstance(pair, list) and len(pair) == 2 else pair
         if isinstance(value, (int, str)):
             attributes[key] = value
+    nodes = []
+    for index, item in enumerate(items):
+        nodes.append(_node(item, index, source))
+        if not keep:
+            items[index] = None
     return GraphRecord(nodes, heads, attributes)
 
 
 def _node(item: Any, index: int, source: str) -> NodeRecord:
-    where = f"node {index} of {source}"
-    if (
-        not isinstance(item, dict)
-        or not isinstance(item.get("op"), str)
-        or not isinstance(item.get("name"), str)
-    ):
-        raise MXNetError(
-            f"{where} is malformed: expected an object with op and name, received {_SHORT.repr(item)}"
-        )
+    def fail(problem: str) -> MXNetError:
+        return MXNetError(f"node {index} of {source} is malformed: expected {problem}")
+
+    if not isinstance(item, dict):
+        raise fail(f"an object with op and name, received {_SHORT.repr(item)}")
+    operator, name = item.get("op"), item.get("name")
+    if not isinstance(operator, str) or not isinstance(name, str):
+        raise fail(f"an object with op and name, received {_SHORT.repr(item)}")
     attributes: dict[str, str] = {}
     for key in ("param", "attr", "attrs"):
-        part = item.get(key) or {}
+        part = item.get(key)
+        if not part:
+            continue
         if not isinstance(part, dict):
-            raise MXNetError(
-                f"{where} is malformed: expected its {key} to be an object, received {_SHORT.repr(part)}"
-            )
-        attributes.update({str(name): _text(value) for name, value in part.items()})
+            raise fail(f"its {key} to be an object, received {_SHORT.repr(part)}")
+        if len(part) > _MOST_ATTRIBUTES:
+            raise fail(f"at most {_MOST_ATTRIBUTES} attributes, received {len(part)}")
+        for attribute, value in part.items():
+            attributes[attribute] = value if isinstance(value, str) else str(value)
+    if attributes:
+        _spell_hidden(attributes, operator == "null")
+        shape = attributes.get("__shape__")
+        if shape is not None:
+            if len(shape) > _LONGEST_SHAPE:
+                raise fail(f"its shape to be a few numbers, received {len(shape)} characters")
+            attributes["__shape__"] = _shape(shape)
+    inputs = item.get("inputs")
+    subgraphs = item.get("subgraphs")
+    if subgraphs and not isinstance(subgraphs, list):
+        raise fail(f"its subgraphs to be a list, received {_SHORT.repr(subgraphs)}")
+    entries = _entries(inputs, index, "the inputs of node ", f"{index} of {source}") if inputs else []
+    return NodeRecord(operator, name, attributes, entries, 1, list(subgraphs) if subgraphs else [])
+
+
+def _spell_hidden(attributes: dict[str, str], variable: bool) -> None:
+    """Attributes that old files write bare, between double underscores."""
     # On operators, shape, dtype and init are parameters.
-    bare = _BARE if item["op"] == "null" else _BARE[:5]
-    for name in bare:
+    for name in _BARE if variable else _BARE[:5]:
         if name in attributes and f"__{name}__" not in attributes:
             attributes[f"__{name}__"] = attributes.pop(name)
-    if "__shape__" in attributes:
-        attributes["__shape__"] = _shape(attributes["__shape__"])
-    inputs = _entries(item.get("inputs") or [], index, f"the inputs of {where}")
-    subgraphs = item.get("subgraphs") or []
-    if not isinstance(subgraphs, list):
-        raise MXNetError(
-            f"{where} is malformed: expected its subgraphs to be a list, received {_SHORT.repr(subgraphs)}"
-        )
-    return NodeRecord(item["op"], item["name"], attributes, inputs, subgraphs=list(subgraphs))
 
 
 def short(name: str) -> str:
     """A name in an error text."""
     return name if len(name) <= 80 else f"{name[:80]}..."
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
 
 
 def _shape(text: str) -> str:
@@ -176,16 +229,19 @@ def _shape(text: str) -> str:
     return f"({text},)" if re.fullmatch(r"-?\d+", text) else text
 
 
-def _entries(items: Any, limit: int, what: str) -> list[tuple[int, int]]:
+def _entries(items: Any, limit: int, what: str, where: str) -> list[tuple[int, int]]:
+    """Pairs of node and output number; ``what`` and ``where`` begin the error texts."""
     if not isinstance(items, list):
-        raise MXNetError(f"{what} are malformed: expected a list, received {_SHORT.repr(items)}")
+        raise MXNetError(f"{what}{where} are malformed: expected a list, received {_SHORT.repr(items)}")
     entries = []
     for item in items:
-        node, output = (item[0], item[1]) if isinstance(item, list) and len(item) in (2, 3) else (None, None)
+        node, output = (item[0], item[1]) if type(item) is list and 2 <= len(item) <= 3 else (None, None)
         if type(node) is not int or type(output) is not int or node < 0 or output < 0:
-            raise MXNetError(f"{what} are malformed: expected [node, output], received {_SHORT.repr(item)}")
+            raise MXNetError(
+                f"{what}{where} are malformed: expected [node, output], received {_SHORT.repr(item)}"
+            )
         if node >= limit:
-            raise MXNetError(f"{what} name node {node}, which does not come before it")
+            raise MXNetError(f"{what}{where} name node {_SHORT.repr(node)}, which does not come before it")
         entries.append((node, output))
     return entries
 
@@ -300,9 +356,9 @@ def restored(node: NodeRecord) -> NodeRecord:
         if key.startswith("__") and key != ORIGINAL_OPERATOR
     }
     try:
-        operator, own = json.loads(written)
+        operator, own = read_json(written, "the attribute")
         attributes = {**kept, **{str(key): str(value) for key, value in own.items()}}
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError, MXNetError) as error:
         raise MXNetError(
             f"node {short(node.name)!r}: its {ORIGINAL_OPERATOR} is malformed: {short(written)}"
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from .dims import Dim, dims_in, relocated, sources_of
 __all__ = ["CONSTRAINT", "Entry", "Node", "arguments_of", "rebuild", "topological"]
 
 
+_SERIALS = itertools.count()
 # The attribute of operators that some optimization must leave alone; see gluon/constraints.py.
 CONSTRAINT = "__opt_constraint__"
 
@@ -45,6 +47,7 @@ class Node:
         "location",
         "name",
         "op",
+        "serial",
         "specs",
         "user",
         "value",
@@ -70,6 +73,8 @@ class Node:
         self.value = value
         self.location = location
         self.is_aux = False
+        # Later nodes have larger numbers: tells what was recorded inside the body of a loop.
+        self.serial = next(_SERIALS)
         # The number of this node's random draw within its graph.
         self.draw = 0
         # The names of the recorded nodes that a pass put this one in the place of; empty: only its own.
@@ -138,25 +143,32 @@ def _may_hold_sizes(attrs: dict[str, Any]) -> bool:
 _HOLDERS = frozenset({Dim, tuple, list})
 
 
-def topological(entries: Iterable[Entry], sizes: bool = True) -> list[Node]:
+def topological(
+    entries: Iterable[Entry], sizes: bool = True, stop: Callable[[Node], bool] | None = None
+) -> list[Node]:
     """All nodes, every one after its inputs: depth first, arguments right before their first use.
 
-    With ``sizes``, values of which a node only reads the size come before it too.
+    With ``sizes``, values of which a node only reads the size come before it too. Nothing before a node for
+    which ``stop`` holds is looked at.
     """
     order: list[Node] = []
     seen: set[int] = set()
+
+    def before(node: Node) -> Iterator[Entry]:
+        return iter(()) if stop is not None and stop(node) else iter(_dependencies(node, sizes))
+
     for head in entries:
         if id(head.node) in seen:
             continue
         seen.add(id(head.node))
-        stack: list[tuple[Node, Iterator[Entry]]] = [(head.node, iter(_dependencies(head.node, sizes)))]
+        stack: list[tuple[Node, Iterator[Entry]]] = [(head.node, before(head.node))]
         while stack:
             node, rest = stack[-1]
             for entry in rest:
                 child = entry.node
                 if id(child) not in seen:
                     seen.add(id(child))
-                    stack.append((child, iter(_dependencies(child, sizes))))
+                    stack.append((child, before(child)))
                     break
             else:
                 stack.pop()

@@ -16,7 +16,7 @@ from ..base.errors import MXNetError
 from ..ops.infer import infer_specs
 from ..ops.opdef import OpDef, Spec
 from .infer import attributes_key
-from .node import Node
+from .node import Node, topological
 
 __all__ = ["infer_types", "output_types"]
 
@@ -159,15 +159,45 @@ def infer_types(order: Sequence[Node], given: Mapping[int, torch.dtype]) -> Foun
     while changed:
         changed = False
         for node in operators:
+            if "subgraphs" in node.attrs:
+                changed |= _through_bodies(node, found)
+                continue
             changed |= _spread(node, found)
             if id(node) not in computed and _forward(node, found):
                 computed.add(id(node))
                 changed = True
         for node in reversed(operators):
-            changed |= _backward(node, found)
+            changed |= "subgraphs" not in node.attrs and _backward(node, found)
     for node in operators:
         _check(node, found)
     return found
+
+
+def _through_bodies(node: Node, found: Found) -> bool:
+    """Types into the bodies of a loop or branch and out of them again; states keep theirs."""
+    bodies = node.attrs["subgraphs"]
+    # The condition of a cond is no input of its bodies.
+    inputs = node.inputs[len(node.inputs) - len(bodies[0].inputs) :]
+    before = len(found)
+    for body in bodies:
+        keys = [(id(entry.node), entry.index) for entry in inputs]
+        given = {id(v): found[key] for v, key in zip(body.inputs, keys, strict=True) if key in found}
+        inner = infer_types(topological(body.outputs), given)
+        for variable, key in zip(body.inputs, keys, strict=True):
+            if (id(variable), 0) in inner:
+                found.setdefault(key, inner[id(variable), 0])
+        if len(body.outputs) == node.outputs:
+            for index, entry in enumerate(body.outputs):
+                if (id(entry.node), entry.index) in inner:
+                    found.setdefault((id(node), index), inner[id(entry.node), entry.index])
+    states = node.outputs - node.attrs.get("num_out_data", node.outputs)
+    first = node.attrs.get("num_data", 0)
+    for place in range(states):
+        source = inputs[first + place]
+        key = (id(node), node.outputs - states + place)
+        if key in found:
+            found.setdefault((id(source.node), source.index), found[key])
+    return len(found) > before
 
 
 def _check(node: Node, found: Found) -> None:

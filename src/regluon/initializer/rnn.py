@@ -11,7 +11,7 @@ import torch
 from .base import InitDesc, Initializer, InitializerError, create, register, write
 from .standard import Uniform, Zero
 
-__all__ = ["FusedRNN", "LSTMBias", "RNNFused"]
+__all__ = ["FusedRNN", "LSTMBias", "RNNFused", "fused_sections"]
 
 
 @register
@@ -40,7 +40,7 @@ def _gates(mode: str) -> int:
     return _GATES[mode]
 
 
-def _fused_sections(
+def fused_sections(
     size: int, gates: int, layers: int, hidden: int, directions: int, projection: int | None
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Kinds and shapes of the pieces of a fused RNN parameter vector, in order.
@@ -137,7 +137,7 @@ class RNNFused(Initializer):
                 init = "zeros" if kind.endswith("bias") else fallback
             create(init)(InitDesc(kind, {"__init__": init}), piece)
 
-        sections = _fused_sections(
+        sections = fused_sections(
             array.size, self.gates, self.num_layers, self.state_size, self.directions, self.projection_size
         )
         _fill_sections(array, sections, fill)
@@ -185,7 +185,7 @@ class FusedRNN(Initializer):
             chosen = biases if kind.endswith("bias") else weights
             chosen._init_weight(InitDesc(kind), piece)
 
-        sections = _fused_sections(
+        sections = fused_sections(
             array.size, self.gates, self._num_layers, self._num_hidden, self._directions, None
         )
         _fill_sections(array, sections, fill)

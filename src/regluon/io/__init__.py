@@ -7,8 +7,15 @@ from __future__ import annotations
 
 from .arrays import NDArrayIter
 from .base import DataBatch, DataDesc, DataIter
+from .detection import ImageDetRecordIter
 from .files import CSVIter, LibSVMIter, MNISTIter, MXDataIter
-from .images import ImageRecordIter, ImageRecordUInt8Iter
+from .images import (
+    ImageRecordInt8Iter,
+    ImageRecordIter,
+    ImageRecordIter_v1,
+    ImageRecordUInt8Iter,
+    ImageRecordUInt8Iter_v1,
+)
 from .wrappers import PrefetchingIter, ResizeIter
 
 __all__ = [
@@ -16,8 +23,12 @@ __all__ = [
     "DataBatch",
     "DataDesc",
     "DataIter",
+    "ImageDetRecordIter",
+    "ImageRecordInt8Iter",
     "ImageRecordIter",
+    "ImageRecordIter_v1",
     "ImageRecordUInt8Iter",
+    "ImageRecordUInt8Iter_v1",
     "LibSVMIter",
     "MNISTIter",
     "MXDataIter",

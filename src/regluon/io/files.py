@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import math
+import zlib
+from array import array
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy
 
 from ..array import NDArray
-from ..base import dtypes
+from ..base import dtypes, limits
 from ..base.errors import MXNetError
 from ..ndarray import array as nd_array
 from ..ndarray.sparse import csr_matrix
@@ -100,6 +104,18 @@ def _paths(place: Any, what: str) -> list[Path]:
     if not path.exists():
         raise MXNetError(f"{what}: there is no file {str(place)!r}")
     return [path]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file with their numbers, from 1."""
+    number = 0
+    with open(path, encoding="utf-8") as file:
+        try:
+            for line in file:
+                number += 1
+                yield number, line.rstrip("\n")
+        except UnicodeDecodeError as error:
+            raise MXNetError(f"{path}, after line {number}: this is no text: {error}") from error
 
 
 def _given(place: Any) -> bool:
@@ -258,12 +274,9 @@ class LibSVMIter(MXDataIter):
         """The rows as a sparse matrix, and the numbers at their beginnings."""
         if len(shape) != 1:
             raise ValueError(f"LibSVMIter expected a shape of one axis, got {shape}")
-        columns: list[int] = []
-        numbers: list[float] = []
-        starts = [0]
-        labels: list[float] = []
+        columns, numbers, starts, labels = array("q"), array("d"), array("q", [0]), array("d")
         for path in _paths(place, "LibSVMIter"):
-            for number, line in enumerate(path.read_text().splitlines(), 1):
+            for number, line in _lines(path):
                 words = line.partition("#")[0].split()
                 if not words:
                     continue
@@ -273,7 +286,7 @@ class LibSVMIter(MXDataIter):
                     labels.append(float(words[0]))
                 except ValueError as error:
                     raise MXNetError(
-                        f"{path}, line {number}: expected 'label index:value ...', got {line!r}"
+                        f"{path}, line {number}: expected 'label index:value ...', got {line[:200]!r}"
                     ) from error
                 outside = [index for index in row if not 0 <= index < shape[0]]
                 if outside:
@@ -281,13 +294,14 @@ class LibSVMIter(MXDataIter):
                         f"{path}, line {number}: index {outside[0]} is outside the shape {shape}; "
                         "indices begin at 0"
                     )
-                columns += sorted(row)
-                numbers += [row[index] for index in sorted(row)]
+                for index in sorted(row):
+                    columns.append(index)
+                    numbers.append(row[index])
                 starts.append(len(columns))
         parts = (
             nd_array(numpy.asarray(numbers, numpy.float64), dtype=dtype or numpy.float32),
             nd_array(numpy.asarray(columns, numpy.int64), dtype="int64"),
-            nd_array(starts, dtype="int64"),
+            nd_array(numpy.asarray(starts), dtype="int64"),
         )
         table = csr_matrix(parts, shape=(len(labels), shape[0]))
         return table, numpy.asarray(labels, numpy.float32)
@@ -376,20 +390,36 @@ class MNISTIter(MXDataIter):
 def _read_idx(place: Any, axes: int) -> numpy.ndarray:
     """The bytes of an IDX file of unsigned bytes."""
     path = _paths(place, "MNISTIter")[0]
-    content = path.read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        content = gzip.decompress(content)
+    size = path.stat().st_size
+    with open(path, "rb") as plain:
+        packed = plain.read(2) == b"\x1f\x8b"
+        plain.seek(0)
+        stream: Any = gzip.GzipFile(fileobj=plain) if packed else plain
+        try:
+            return _idx_body(path, stream, axes, size, packed)
+        except (OSError, EOFError, zlib.error) as error:
+            raise MXNetError(f"MNISTIter: {path} is damaged: {error}") from error
+
+
+def _idx_body(path: Path, stream: Any, axes: int, size: int, packed: bool) -> numpy.ndarray:
+    head = stream.read(4 + 4 * axes)
     magic = 0x0800 + axes
-    found = int.from_bytes(content[:4], "big")
-    if len(content) < 4 + 4 * axes or found != magic:
+    found = int.from_bytes(head[:4], "big")
+    if len(head) < 4 + 4 * axes or found != magic:
         raise MXNetError(
             f"MNISTIter: {path} begins with {found}; an IDX file of {axes} axes begins with {magic}"
         )
-    sizes = tuple(int.from_bytes(content[4 + 4 * axis : 8 + 4 * axis], "big") for axis in range(axes))
-    body = numpy.frombuffer(content, numpy.uint8, offset=4 + 4 * axes)
-    wanted = 1
-    for size in sizes:
-        wanted *= size
-    if body.size != wanted:
-        raise MXNetError(f"MNISTIter: {path} announces {wanted} bytes and holds {body.size}")
-    return body.reshape(sizes)
+    sizes = tuple(int.from_bytes(head[4 + 4 * axis : 8 + 4 * axis], "big") for axis in range(axes))
+    wanted = math.prod(sizes)
+    if limits.exceeds(wanted, size):
+        raise MXNetError(
+            f"MNISTIter: {path} announces {wanted} bytes and holds {size}{', packed' if packed else ''}. "
+            f"{limits.REMEDY}"
+        )
+    body = stream.read(wanted)
+    if len(body) != wanted or stream.read(1):
+        more = len(body) == wanted
+        raise MXNetError(
+            f"MNISTIter: {path} announces {wanted} bytes and holds {'more' if more else len(body)}"
+        )
+    return numpy.frombuffer(body, numpy.uint8).reshape(sizes)

@@ -229,7 +229,9 @@ class DataParallelExecutorGroup:
 
     def get_outputs(self, merge: bool) -> list[Any]:
         """The outputs: joined, or for each a list with the devices' parts."""
-        outputs = [list(parts) for parts in zip(*(executor.outputs for executor in self.execs), strict=True)]
+        # Handles of their own: the executor gives its arrays new values in the next forward.
+        own = [[type(output)(output) for output in executor.outputs] for executor in self.execs]
+        outputs = [list(parts) for parts in zip(*own, strict=True)]
         if not merge:
             return outputs
         return [self.joined(parts, axis) for parts, axis in zip(outputs, self._layouts, strict=True)]

@@ -183,6 +183,7 @@ class FeedForward:
         eval_metric = metrics.create(eval_metric)
         logger.info("Start training with %s", str(self.ctx))
         batches = data if self.epoch_size is None else ResizeIter(data, self.epoch_size, False)
+        data.reset()
         for epoch in range(self.begin_epoch, self.num_epoch):
             began = time.time()
             eval_metric.reset()
@@ -209,6 +210,8 @@ class FeedForward:
                     score_end_callback=eval_end_callback,
                     epoch=epoch,
                 )
+                # It may be the iterator that is trained on.
+                eval_data.reset()
 
     def predict(
         self, X: Any, num_batch: int | None = None, return_data: bool = False, reset: bool = True

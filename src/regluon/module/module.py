@@ -10,6 +10,8 @@ from typing import Any
 from .. import model
 from .. import optimizer as opt
 from ..base.device import cpu
+from ..gluon.imported import label_names as labels_of
+from ..graph.node import topological
 from ..initializer import InitDesc
 from ..io import DataDesc
 from .base_module import DEFAULT_INITIALIZER, BaseModule, ModuleStateError, as_list
@@ -378,9 +380,12 @@ class Module(BaseModule):
         self.binded = True
         if self._host.arg_params is not None and self.params_initialized and shared_module is None:
             # Parameters from a checkpoint or from before: now they get their devices.
-            given = self._host.arg_params, self._host.aux_params
+            arguments, auxiliary = self._host.arg_params, self._host.aux_params
             self._host.allocate(self._exec_group)
-            self.init_params(None, *given, allow_missing=False, force_init=True)
+            # With label_names=None a label counts as a parameter. Checkpoints have none, and none is needed.
+            unneeded = labels_of(topological(self._symbol._list()))
+            free = {name: array for name, array in self._host.arg_params.items() if name in unneeded}
+            self.init_params(None, {**free, **arguments}, auxiliary, allow_missing=False, force_init=True)
 
     def _share(self, other: Module) -> None:
         missing = [name for name in self._param_names if name not in other._param_names]

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from ..runtime.handles import kinds
+from ..symbol.control_flow import cond, foreach, while_loop
 from .functions import _apply
 
-__all__ = ["isfinite", "isinf", "isnan", "rand_zipfian"]
+__all__ = ["cond", "foreach", "isfinite", "isinf", "isnan", "rand_zipfian", "while_loop"]
 
 
 def isinf(data: Any) -> Any:

@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 from ..array.ndarray import NDArray as NDArray
 
+from ..symbol.control_flow import cond as cond
+from ..symbol.control_flow import foreach as foreach
+from ..symbol.control_flow import while_loop as while_loop
 def AdaptiveAvgPooling2D(data: Any, kernel: int | Sequence[int] | None = ..., pool_type: Literal['avg', 'lp', 'max', 'sum'] | None = 'max', global_pool: _bool | None = False, cudnn_off: _bool | None = False, pooling_convention: Literal['full', 'same', 'valid'] | None = 'valid', stride: int | Sequence[int] | None = ..., pad: int | Sequence[int] | None = ..., p_value: int | None = None, count_include_pad: _bool | None = None, layout: Literal['NCW', 'NWC', 'NCHW', 'NHWC', 'NCDHW', 'NDHWC'] | None = None, output_size: int | Sequence[int] | None = None, *, out: Any = None, name: str | None = None, attr: dict[str, str] | None = None, **kwargs: Any) -> NDArray: ...
 def BatchNormWithReLU(data: Any, gamma: Any = None, beta: Any = None, moving_mean: Any = None, moving_var: Any = None, eps: float | None = ..., momentum: float | None = ..., fix_gamma: _bool | None = True, use_global_stats: _bool | None = False, output_mean_var: _bool | None = False, axis: int | None = 1, cudnn_off: _bool | None = False, min_calib_range: float | None = None, max_calib_range: float | None = None, *, out: Any = None, name: str | None = None, attr: dict[str, str] | None = None, **kwargs: Any) -> Any: ...
 def BilinearResize2D(data: Any, like: Any = None, height: int | None = 1, width: int | None = 1, scale_height: float | None = None, scale_width: float | None = None, mode: Literal['like', 'odd_scale', 'size', 'to_even_down', 'to_even_up', 'to_odd_down', 'to_odd_up'] | None = 'size', align_corners: _bool | None = True, *, out: Any = None, name: str | None = None, attr: dict[str, str] | None = None, **kwargs: Any) -> NDArray: ...

@@ -10,6 +10,7 @@ from ..base.device import cpu, cpu_pinned, current_device, gpu, gpu_memory_info,
 from ..numpy.creation import from_dlpack
 from ..runtime import namespaces as _namespaces
 from ..runtime.handles import kinds
+from ..symbol.control_flow import cond, foreach, while_loop
 from ..util import (
     get_cuda_compute_capability,
     is_np_array,
@@ -24,10 +25,12 @@ from ..util import (
 )
 
 __all__ = [
+    "cond",
     "cpu",
     "cpu_pinned",
     "current_context",
     "current_device",
+    "foreach",
     "from_dlpack",
     "from_numpy",
     "get_cuda_compute_capability",
@@ -50,6 +53,7 @@ __all__ = [
     "use_np_array",
     "use_np_shape",
     "waitall",
+    "while_loop",
 ]
 current_context = current_device
 

@@ -13,6 +13,8 @@ from .emitter import Emitter, Unmapped
 
 __all__ = ["convert", "find_unmapped"]
 
+_SHOWN = 20
+
 # Imported for the mappings that they register.
 MAPPINGS = (elementwise, layers, rnn, shapes)
 
@@ -64,7 +66,7 @@ def convert(
     Raises
     ------
     Unmapped
-        If an operator has no counterpart in ONNX.
+        If operators have no counterpart in ONNX: names all of them.
     """
     m = Emitter(other)
     for entry, given in inputs:
@@ -74,9 +76,13 @@ def convert(
     for entry, tensor in values:
         m.parameter(entry, tensor)
     stops = {id(entry.node) for entry, _ in inputs}
-    for node in _until([entry for entry, _ in outputs], stops):
+    order = _until([entry for entry, _ in outputs], stops)
+    for place, node in enumerate(order):
         if node.op is not None:
-            m.convert(node)
+            try:
+                m.convert(node)
+            except Unmapped as error:
+                raise _with_others(error, order[place + 1 :]) from error
         elif (id(node), 0) not in m.names:
             # A label: no mapping reads it.
             m.names[id(node), 0] = m.unique(node.name)
@@ -87,6 +93,14 @@ def convert(
         [m.value_info(entry, m.name_of(entry)) for entry, _ in inputs],
         [m.value_info(entry, given) for entry, given in outputs],
     )
+
+
+def _with_others(error: Unmapped, nodes: Sequence[Node]) -> Unmapped:
+    """The error with what else cannot be expressed after it, so that nobody meets one operator at a time."""
+    others = find_unmapped([node for node in nodes if node.op is not None])
+    texts = list(dict.fromkeys([str(error), *others.values()]))
+    more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return Unmapped("; ".join(texts[:_SHOWN]) + more)
 
 
 def _until(entries: Sequence[Entry], stops: set[int]) -> list[Node]:

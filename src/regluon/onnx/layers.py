@@ -9,7 +9,7 @@ import torch
 
 from ..graph.node import Node
 from ..ops.defs.convolution import _transposed_padding, channels_last
-from ..ops.defs.pooling import _checked, _output_sizes
+from ..ops.defs.pooling import _adaptive_size, _checked, _output_sizes
 from .emitter import Emitter, Unmapped, maps
 
 __all__: list[str] = []
@@ -129,6 +129,31 @@ def _window_pool(m: Emitter, node: Node, data: str, shape: tuple[int, ...]) -> s
 def _like(m: Emitter, node: Node, value: float) -> str:
     """A number of the type of the node's first input."""
     return m.constant(value, m.spec(node.inputs[0]).dtype)
+
+
+@maps("_contrib_AdaptiveAvgPooling2D")
+def _adaptive_pooling(m: Emitter, node: Node, inputs: list[str]) -> str:
+    wanted = _adaptive_size(node.full_attrs["output_size"])
+    if wanted == (1, 1):
+        return str(m.add("GlobalAveragePool", inputs[:1]))
+    entry = node.inputs[0]
+    height, width = m.shape(entry)[2:]
+    if -1 in (height, width):
+        raise Unmapped(f"{node.name} pools by its input's size, which is open; give fixed shapes")
+    dtype = m.spec(entry).dtype
+    # Windows differ in size where the sizes do not divide, so each axis is averaged by a matrix.
+    rows, columns = _averages(height, wanted[0]), _averages(width, wanted[1])
+    along = m.add("MatMul", [m.constant(rows.numpy(), dtype), inputs[0]])
+    return str(m.add("MatMul", [along, m.constant(columns.T.numpy(), dtype)]))
+
+
+def _averages(size: int, wanted: int) -> torch.Tensor:
+    """The matrix (wanted, size) that averages the window of each output of adaptive pooling."""
+    matrix = torch.zeros(wanted, size, dtype=torch.float64)
+    for place in range(wanted):
+        start, end = place * size // wanted, -(-(place + 1) * size // wanted)
+        matrix[place, start:end] = 1 / (end - start)
+    return matrix
 
 
 @maps("UpSampling")

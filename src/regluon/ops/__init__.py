@@ -37,7 +37,11 @@ def invoke(name: str, arrays: Any, attrs: dict[str, Any] | None = None, out: Any
     """
     from ..runtime.invoke import invoke as run
 
-    return run(get(name), arrays, attrs or {}, out=out)
+    definition: Any = get(name)
+    if definition.specialise is not None:
+        definition = definition.specialise(attrs or {})
+        arrays = definition.arrange(arrays, {})
+    return run(definition, arrays, attrs or {}, out=out)
 
 
 def list() -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from ..base import dtypes
 from ..base.errors import MXNetError
 
-__all__ = ["ArgumentError", "describe_inputs", "translated"]
+__all__ = ["ArgumentError", "describe_inputs", "reraise", "translated"]
 
 
 class ArgumentError(MXNetError, ValueError):
@@ -71,3 +71,11 @@ def translated(definition: Any, error: Exception, tensors: Sequence[Any] = ()) -
             f"for example with astype('float32') ({text})"
         )
     return MXNetError(f"{definition.name}: {text}; received {received}")
+
+
+def reraise(definition: Any, error: Exception, tensors: Sequence[Any] = ()) -> NoReturn:
+    """Raise what `translated` gives, from the error it stands for; the causes of both are kept."""
+    found = translated(definition, error, tensors)
+    if found is error:
+        raise error
+    raise found from error

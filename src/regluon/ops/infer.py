@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..base.errors import MXNetError
-from .failure import translated
+from .failure import reraise
 from .opdef import OpDef, Spec, run
 
 __all__ = ["infer_specs"]
@@ -33,6 +33,8 @@ def infer_specs(
     """
     if definition.dynamic:
         raise MXNetError(f"the output shape of operator {definition.name} depends on its input's values")
+    if definition.opaque:
+        return _compute(definition, attrs, specs, training)
     key = (definition.name, tuple((k, _frozen(v)) for k, v in attrs.items()), tuple(specs), training)
     try:
         known = _MEMORY.get(key)
@@ -61,7 +63,7 @@ def _compute(
         with torch.no_grad():
             outputs = run(definition, tensors, attrs, training, None)
     except Exception as error:
-        raise translated(definition, error, specs) from error
+        reraise(definition, error, specs)
     if isinstance(outputs, torch.Tensor):
         outputs = (outputs,)
     return [Spec(tuple(out.shape), out.dtype) for out in outputs]

@@ -20,7 +20,7 @@ differentiated.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -60,6 +60,7 @@ class OpDef:
         "function",
         "gradient",
         "infer",
+        "initial",
         "inputs",
         "mutates",
         "name",
@@ -68,6 +69,7 @@ class OpDef:
         "np_aliases",
         "npx",
         "num_args_key",
+        "opaque",
         "optional",
         "output_names",
         "outputs",
@@ -78,6 +80,7 @@ class OpDef:
         "rscalar",
         "scalar",
         "sequence",
+        "specialise",
         "uses_rng",
         "uses_training",
         "variadic",
@@ -97,6 +100,10 @@ class OpDef:
         self.gradient: str = options.pop("gradient", "torch")
         self.amp: str | None = options.pop("amp", None)
         self.dynamic: bool = bool(options.pop("dynamic", False))
+        # It runs Python of the user: never merged with another, moved out of a call, or remembered.
+        self.opaque: bool = bool(options.pop("opaque", False))
+        # The definition that an operator whose inputs and outputs depend on its attributes has with some.
+        self.specialise: Callable[[Mapping[str, Any]], OpDef] | None = options.pop("specialise", None)
         # Further public names of one operator (``np=("absolute", "abs")``) are ``np_aliases``.
         np_names = _names(options.pop("np", ()))
         self.np: str | None = np_names[0] if np_names else None
@@ -111,6 +118,8 @@ class OpDef:
         self.fill: Callable[..., Any] | None = options.pop("fill", None)
         self.infer: Callable[..., Any] | None = options.pop("infer", None)
         self.num_args_key: str | None = options.pop("num_args_key", None)
+        # How the variables made for missing inputs are initialized: input to a Symbol's ``__init__``.
+        self.initial: dict[str, str] = dict(options.pop("initial", {}))
         self.renamed: dict[str, str] = dict(options.pop("renamed", {}))  # other spellings of attributes
         if options:
             raise TypeError(f"operator {name!r}: unknown option(s) {', '.join(options)}")
@@ -162,6 +171,11 @@ class OpDef:
 
         return get, (self.name,)
 
+    def bound(self, context: Any) -> OpDef:
+        """What an executor on a context runs: itself, unless the operator keeps state between runs."""
+        del context
+        return self
+
     def parse(self, given: dict[str, Any]) -> dict[str, Any]:
         """All attributes, typed, from typed or string values.
 
@@ -199,9 +213,11 @@ class OpDef:
         )
 
     def format(self, attrs: dict[str, Any]) -> dict[str, str]:
-        """The given typed attributes as MXNet's strings."""
+        """The given typed attributes as MXNet's strings; graphs have none."""
         return {
-            key: self.parameters[key].write(value) for key, value in attrs.items() if key in self.parameters
+            key: self.parameters[key].write(value)
+            for key, value in attrs.items()
+            if key in self.parameters and self.parameters[key].kind != "graphs"
         }
 
     def number_of_outputs(self, attrs: dict[str, Any]) -> int:
@@ -216,8 +232,11 @@ class OpDef:
 
     def input_names(self, attrs: dict[str, Any], given: int | None = None) -> list[str]:
         """The names of the inputs in use with these attributes; ``given`` counts those of a variadic
-        operator."""
+        operator, which ``active`` may name for some attributes."""
         if self.variadic:
+            named = None if self.active is None else self.active(attrs)
+            if isinstance(named, list):
+                return named
             fixed = list(self.inputs[:-1])
             base = self.inputs[-1]
             count = (given if given is not None else len(fixed) + 1) - len(fixed)

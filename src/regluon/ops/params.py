@@ -31,6 +31,7 @@ _UNSET = inspect.Parameter.empty
 
 
 _FLAT = re.compile(r"[(\[]([-+\s\d.,eE]*)[)\]]")
+_INTEGERS = re.compile(r"[(\[]((?:\s*-?(?:0|[1-9]\d{0,17})\s*,)+)(\s*-?(?:0|[1-9]\d{0,17})\s*)?[)\]]")
 # The parser's tree takes hundreds of times the size of a text; longer ones must be plain rows of numbers.
 _LONGEST_LITERAL = 1 << 16
 
@@ -38,11 +39,16 @@ _LONGEST_LITERAL = 1 << 16
 def _literal(text: str) -> Any:
     text = text.replace("L,", ",").replace("L)", ")") if "L" in text else text
     if len(text) <= _LONGEST_LITERAL:
+        plain = _INTEGERS.fullmatch(text)
+        if plain is not None:
+            return tuple(map(int, (plain[1] + plain[2]).split(",") if plain[2] else plain[1].split(",")[:-1]))
         return ast.literal_eval(text)
     flat = _FLAT.fullmatch(text)
     if flat is None:
         raise ValueError(f"{len(text)} characters are too many for anything but a row of numbers")
     numbers = flat[1].rstrip().removesuffix(",").split(",")
+    if not any(mark in text for mark in ".eE"):
+        return tuple(map(int, numbers))
     return tuple(float(item) if {".", "e", "E"} & {*item} else int(item) for item in numbers)
 
 
@@ -95,6 +101,8 @@ def _tuple_of(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
             value = _literal(value.strip()) if value.strip() else ()
         if isinstance(value, (int, float, numpy.integer, numpy.floating)) or not hasattr(value, "__iter__"):
             return (read(value),)
+        if read is _read_int and type(value) in (tuple, list) and set(map(type, value)) == {int}:
+            return tuple(value)
         return tuple(None if item is None else read(item) for item in value)
 
     return read_tuple

@@ -118,6 +118,8 @@ class Adam(_Moments):
                 values, changes, means, squares, [], [step] * len(values), **options, eps=eps, amsgrad=False,
                 maximize=False,
             )  # fmt: skip
+            # torch counts no write for this kernel; by that count packed copies of weights are made anew.
+            torch.autograd.graph.increment_version([*values, *means, *squares])
             return
         torch._foreach_lerp_(means, changes, 1.0 - self.beta1)
         torch._foreach_mul_(squares, self.beta2)

@@ -53,9 +53,7 @@ def merge_repeats(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
 
     def replace(node: Node, inputs: tuple[Entry, ...]) -> Sequence[Entry] | None:
         op = node.op
-        if op is None or op.uses_rng or op.dynamic or op.mutates or op.aux or has_dims(node):
-            return None
-        if op.name == "_CustomFunction":
+        if op is None or op.uses_rng or op.dynamic or op.mutates or op.opaque or op.aux or has_dims(node):
             return None
         try:
             key = (

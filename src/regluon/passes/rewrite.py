@@ -59,6 +59,7 @@ class Settings:
             definition.uses_rng
             or definition.dynamic
             or definition.mutates
+            or definition.opaque
             or definition.aux
             or has_dims(node)
         ):

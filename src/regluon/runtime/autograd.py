@@ -7,7 +7,7 @@ import re
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -296,6 +296,14 @@ def _described(text: str) -> str:
     return f" of shape {shape} and type {dtype}"
 
 
+def _reraise(error: RuntimeError) -> NoReturn:
+    """Raise what `_explained` gives, from the error it stands for; the causes of both are kept."""
+    found = _explained(error)
+    if found is error:
+        raise error
+    raise found from error
+
+
 def _explained(error: RuntimeError) -> Exception:
     text = str(error)
     if isinstance(error, (MXNetError, NotImplementedError, RecursionError)):
@@ -341,7 +349,7 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
         try:
             results = torch.autograd.grad(numbers, leaves, retain_graph=retain_graph, allow_unused=True)
         except RuntimeError as error:
-            raise _explained(error) from error
+            _reraise(error)
     if profiler is not None:
         profiler.call("backward", begin)
     with _folding:
@@ -391,11 +399,10 @@ def grad(
 
     Returns
     -------
-    list of arrays, or an array
-        A list as long as ``variables``; one array where ``variables`` is one.
+    list of arrays
+        As long as ``variables``, also where ``variables`` is one array.
     """
-    single = not isinstance(variables, (list, tuple))
-    chosen = [variables] if single else list(variables)
+    chosen = list(variables) if isinstance(variables, (list, tuple)) else [variables]
     if not chosen:
         raise ValueError("grad needs at least one variable; received none")
     retain = create_graph if retain_graph is None else retain_graph
@@ -410,13 +417,13 @@ def grad(
                 numbers, sources, retain_graph=retain, create_graph=create_graph, allow_unused=True
             )
         except RuntimeError as error:
-            raise _explained(error) from error
+            _reraise(error)
     if not retain:
         _release(heads, walk)
-    return _as_arrays(chosen, sources, results, walk, single)
+    return _as_arrays(chosen, sources, results, walk)
 
 
-def _as_arrays(chosen: list[Any], sources: list[Tensor], results: Any, walk: _Walk, single: bool) -> Any:
+def _as_arrays(chosen: list[Any], sources: list[Tensor], results: Any, walk: _Walk) -> list[Any]:
     """The gradients that `grad` gives; a variable that the heads do not depend on is an error."""
     made = []
     for place, (variable, source, result) in enumerate(zip(chosen, sources, results, strict=True)):
@@ -432,7 +439,7 @@ def _as_arrays(chosen: list[Any], sources: list[Tensor], results: Any, walk: _Wa
         if result.requires_grad:
             array._g = result
         made.append(array)
-    return made[0] if single and type(chosen[0]) is kinds.np else made
+    return made
 
 
 def get_symbol(x: Any) -> Any:
@@ -611,4 +618,4 @@ def function_operator(function: Function, cls: Any, context: Any) -> Any:
             return tuple(_Custom.apply(instance, inputs, outputs, *data))  # type: ignore[no-untyped-call]
         return tuple(output._t for output in outputs)
 
-    return OpDef("_CustomFunction", custom, {"dynamic": True})
+    return OpDef("_CustomFunction", custom, {"dynamic": True, "opaque": True})

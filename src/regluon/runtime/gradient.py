@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..graph.dims import evaluate
 from ..graph.node import Entry, Node, topological
-from ..ops.failure import translated
+from ..ops.failure import reraise
 from ..ops.opdef import OpDef, run
 
 __all__ = [
@@ -157,6 +157,11 @@ def run_recorded(
 ) -> list[tuple[Tensor, Tensor | None]]:
     """Run under record: (value, gradient handle or None) of every output."""
     handles = [None if a is None else (a._t if a._g is None else a._g) for a in arrays]
+    if definition.opaque:
+        # Called once, on the values themselves: no gradient passes through integers.
+        handles = [
+            h if h is None or h.dtype is a._t.dtype else a._t for a, h in zip(arrays, handles, strict=True)
+        ]
     sources = [h for h in handles if h is not None and h.requires_grad]
     try:
         if not sources:
@@ -181,7 +186,7 @@ def run_recorded(
             )
             values = linked
     except Exception as error:
-        raise translated(definition, error, handles) from error
+        reraise(definition, error, handles)
     if definition.gradient == "identity" and not linked[0].requires_grad:
         linked = (through(values[0], sources[0]), *linked[1:])
     result: list[tuple[Tensor, Tensor | None]] = []

@@ -33,12 +33,14 @@ class TraceHandle:
     to, and a write to a view is a write to its base.
     """
 
-    __slots__ = ("base", "entry", "tracer", "version", "view")
+    __slots__ = ("base", "depth", "entry", "tracer", "version", "view")
 
     def __init__(self, entry: Any, tracer: Any) -> None:
         self.entry = entry
         self.tracer = tracer
         self.version = 0
+        # How many bodies of loops are being recorded around it.
+        self.depth = getattr(tracer, "depth", 0)
         self.base: TraceHandle | None = None
         self.view: Any = None
 
@@ -48,6 +50,9 @@ class TraceHandle:
             read, _write, seen = self.view
             root = self.base.get()
             if self.base.version != seen:
+                if self.depth < getattr(self.tracer, "depth", 0):
+                    # What the body of a loop reads is no value outside of it.
+                    return read(root)
                 self.entry = read(root)
                 self.view = (read, _write, self.base.version)
         return self.entry

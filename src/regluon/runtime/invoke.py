@@ -10,7 +10,7 @@ import torch
 
 from ..base import dtypes, rng
 from ..base.errors import MXNetError
-from ..ops.failure import translated
+from ..ops.failure import reraise
 from ..ops.opdef import OpDef, run
 from .casting import cast_arrays
 from .gradient import owned, run_recorded
@@ -165,7 +165,7 @@ def _run(definition: OpDef, arrays: Sequence[Any], attrs: dict[str, Any], cls: A
             results = run(definition, tensors, attrs, state.training, key)
         except Exception as error:
             _check_values(arrays)
-            raise translated(definition, error, tensors) from error
+            reraise(definition, error, tensors)
         if type(results) is not tuple and not isinstance(results, list):
             results = (results,)
         if not definition.mutates:

@@ -174,6 +174,7 @@ def make_function(definition: OpDef, style: str, public: str) -> Callable[..., A
     class_for = _class_for(style)
     scalar = definition.scalar
     hint = public.rsplit(".", 1)[-1]
+    specialised = definition.specialise is not None
 
     def function(*args: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
@@ -185,6 +186,9 @@ def make_function(definition: OpDef, style: str, public: str) -> Callable[..., A
                     value = kwargs.pop(key)
                     if key == "device" and "ctx" in definition.parameters and value is not None:
                         kwargs["ctx"] = str(value)
+        if specialised:
+            chosen, inputs, attrs = _specialised(definition, args, kwargs)
+            return invoke(chosen, inputs, attrs, out, name, class_for(inputs), user, hint)
         inputs, attrs = binder.bind(args, kwargs)
         context = attrs.get("ctx")
         if context is not None and not isinstance(context, str):
@@ -202,6 +206,18 @@ def make_function(definition: OpDef, style: str, public: str) -> Callable[..., A
     function.__signature__ = _signature(definition, style)  # type: ignore[attr-defined]
     function.__operator__ = definition  # type: ignore[attr-defined]
     return function
+
+
+def _specialised(
+    definition: OpDef, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, list[Any], dict[str, Any]]:
+    """The definition that an operator has with the attributes of a call, and the call's arguments sorted."""
+    values = (kinds.nd, kinds.symbol, kinds.sparse)
+    named = {key: value for key, value in kwargs.items() if isinstance(value, values)}
+    attrs = {key: value for key, value in kwargs.items() if key not in named}
+    assert definition.specialise is not None
+    chosen: Any = definition.specialise(attrs)
+    return chosen, chosen.arrange(args, named), attrs
 
 
 def _is_number(value: Any) -> bool:

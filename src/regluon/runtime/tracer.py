@@ -93,6 +93,8 @@ class Tracer:
     recording = False
     breakable = True
     symbol_np = False
+    # How many bodies of loops and branches are being recorded around the present operator.
+    depth = 0
 
     def __init__(
         self,
@@ -184,6 +186,7 @@ class Tracer:
             node.specs = [Spec(tuple(array._t.shape), array._t.dtype)]
             self.captured[id(array)] = node
             found = (array, TraceHandle(Entry(node, 0), self))
+            found[1].depth = 0
             self._lifted[id(array)] = found
         return found[1]
 
@@ -193,8 +196,16 @@ class Tracer:
             return None
         if isinstance(value, kinds.symbol):
             handle = value._s
-            return handle.get() if handle is not None else value._single()  # type: ignore[no-any-return]
-        return self.lift(value).get()  # type: ignore[no-any-return]
+            if handle is None:
+                return value._single()  # type: ignore[no-any-return]
+        else:
+            handle = self.lift(value)
+        if handle.depth > self.depth:
+            raise MXNetError(
+                "a value made in the body of a foreach, while_loop or cond was used outside of it. Return it "
+                "from the body: as an output or a state"
+            )
+        return handle.get()  # type: ignore[no-any-return]
 
     def wrap(self, entry: Entry, cls: Any) -> Any:
         """A value of class ``cls`` for a graph entry."""
@@ -458,7 +469,7 @@ class Tracer:
     def read_value(self, array: Any, what: str) -> Any:
         """Python asks for a value: refuse with advice, or give up the trace."""
         node = array._s.get().node
-        if self.on_value_read == "run" and self._evaluate_real is not None:
+        if self.on_value_read == "run" and self._evaluate_real is not None and not self.depth:
             return self._evaluate_real(self, [array._s.get()])[0]
         where = user_location()
         if state.tracer is not self:
@@ -473,21 +484,27 @@ class Tracer:
             f"{what} needs the value of {node.name} while the hybridized block is recorded"
             + (f", at {where}" if where else "")
             + ". Recorded once, a branch on a value would be wrong for the next input. Choose by value "
-            "with where(), leave this block unhybridized, or call "
-            'hybridize(on_value_read="break") to run it op by op'
+            "with where() or cond(), loop with foreach() or while_loop() (in npx, nd.contrib and F.contrib), "
+            'leave this block unhybridized, or call hybridize(on_value_read="break") to run it op by op'
         )
 
     def _run_real(self, node: Node) -> None:
         """The output shape depends on data: compute it from this call's inputs."""
+        assert node.op is not None
+        self._refuse_in_body(f"the operator {node.op.name}, whose output shape depends on values,")
         self.dynamic = True
         if self._evaluate_real is None:
             return
-        assert node.op is not None
         outputs = self._evaluate_real(self, [Entry(node, index) for index in range(node.outputs)])
         node.specs = [Spec(tuple(out.shape), out.dtype) for out in outputs]
 
+    def _refuse_in_body(self, what: str) -> None:
+        if self.depth:
+            self.give_up(f"{what} is used in the body of a foreach, while_loop or cond")
+
     def custom_function(self, function: Any, inputs: Sequence[Any]) -> Any:
         """Record a call of an autograd.Function."""
+        self._refuse_in_body(f"the function {type(function).__name__}")
         from .autograd import function_operator
 
         np_kind = any(type(a) in (kinds.np, kinds.np_symbol) for a in inputs)
@@ -601,6 +618,11 @@ class Tracer:
         root = handle
         while root.base is not None:
             root = root.base
+        if root.depth < self.depth:
+            raise MXNetError(
+                "the body of a foreach, while_loop or cond writes into an array from outside. A recorded "
+                "body gives its results back: make the array a state (a loop variable), and return it"
+            )
         self.written_inputs[id(root)] = root
 
 

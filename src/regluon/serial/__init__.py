@@ -15,7 +15,8 @@ import torch
 from regluon.array import NDArray
 from regluon.array import ndarray as np_ndarray
 from regluon.array.sparse import STORAGE_TYPES, BaseSparseNDArray
-from regluon.base import config
+from regluon.base import config, limits
+from regluon.base.limits import lifted as without_limits
 from regluon.serial import npz, params
 from regluon.serial.atomic import atomic_writer, write_text
 from regluon.serial.params import ParamsError, SparseTensor
@@ -34,6 +35,7 @@ __all__ = [
     "np_save",
     "np_savez",
     "save",
+    "without_limits",
     "write",
     "write_text",
 ]
@@ -119,7 +121,13 @@ def _dense(value: _Loaded) -> torch.Tensor:
     return value.to_dense() if isinstance(value, SparseTensor) else value
 
 
-def _read(stream: BinaryIO, source: str) -> dict[str, Any] | list[Any]:
+def _read(stream: BinaryIO, source: str, kind: type[Any]) -> dict[str, Any] | list[Any]:
+    """Arrays of the given kind from an open file of any of the formats."""
+    with limits.paused_collection():
+        return _wrap_all(_read_tensors(stream, source), kind)
+
+
+def _read_tensors(stream: BinaryIO, source: str) -> dict[str, Any] | list[Any]:
     magic = stream.read(6)
     stream.seek(0)
     if magic[:2] == b"PK":
@@ -148,13 +156,12 @@ def load(path: _Path, kind: type[Any] | None = None) -> dict[str, Any] | list[An
         If it cannot be opened.
     """
     with open(path, "rb") as stream:
-        loaded = _read(stream, f"File '{os.fspath(path)}'")
-    return _wrap_all(loaded, kind or NDArray)
+        return _read(stream, f"File '{os.fspath(path)}'", kind or NDArray)
 
 
 def loads(data: bytes, kind: type[Any] | None = None) -> dict[str, Any] | list[Any]:
     """The same as :func:`load`, for the bytes of a file."""
-    return _wrap_all(_read(io.BytesIO(data), "The buffer"), kind or NDArray)
+    return _read(io.BytesIO(data), "The buffer", kind or NDArray)
 
 
 def iterate(path: _Path, kind: type[Any] | None = None) -> Iterator[tuple[str | None, Any]]:

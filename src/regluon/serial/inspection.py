@@ -237,8 +237,8 @@ def _describe_records(path: Any) -> dict[str, Any]:
     sizes = []
     try:
         with MXRecordIO(os.fspath(path), "r") as reader:
-            while (record := reader.read()) is not None:
-                sizes.append(len(record))
+            while (size := reader.skip()) is not None:
+                sizes.append(size)
     except ValueError as error:
         raise params.ParamsError(str(error)) from error
     return {

@@ -30,11 +30,11 @@ import math
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
-from regluon.base import dtypes
+from regluon.base import dtypes, limits
 from regluon.base.errors import MXNetError
 
 LIST_MAGIC = 0x112
@@ -48,7 +48,10 @@ _MAXIMUM_RANK = 64
 _MAXIMUM_ELEMENTS = 1 << 48
 # "No array" takes 4 to 16 bytes in a file, and much more in memory: a file of nothing else is damaged.
 _MAXIMUM_ABSENT = 1 << 12
-_CHUNK = 1 << 24
+# What an array without numbers takes in memory, about.
+_ARRAY_BYTES = 768
+# Numbers are read in pieces of the first size, arrays up to the second at once; headers, in the third.
+_CHUNK, _SMALL, _WINDOW = 1 << 24, 1 << 12, 1 << 14
 
 
 class ParamsError(MXNetError, ValueError):
@@ -90,8 +93,7 @@ class SparseTensor:
         return dense
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(NamedTuple):
     """Raw numbers in the file."""
 
     offset: int
@@ -103,8 +105,7 @@ class _Block:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """Where one array stands in a file, and what it is."""
 
     name: str | None
@@ -124,18 +125,30 @@ class Entry:
         return sum(block.size for block in self.blocks)
 
 
+_NUMBERS = {layout: struct.Struct("<" + layout) for layout in ("Q", "I", "i")}
+
+
 class _Reader:
-    """A binary file with a known end; every read is checked."""
+    """A binary file with a known end; every read is checked. Headers that stand together are read at once."""
 
     def __init__(self, stream: BinaryIO, source: str) -> None:
         self.stream = stream
         self.source = source
         self.end = stream.seek(0, os.SEEK_END)
-        self.offset = stream.seek(0)
+        self.offset = 0
+        self._window, self._start = b"", 0
 
     def fail(self, problem: str, offset: int | None = None) -> ParamsError:
         where = self.offset if offset is None else offset
         return ParamsError(f"{self.source}, at byte {where} of {self.end}: {problem}")
+
+    def ahead(self, count: int) -> tuple[bytes, int]:
+        """Bytes of the file and where in them the offset is; ``count`` follow if the file has as many."""
+        place = self.offset - self._start
+        if place + count > len(self._window):
+            self.stream.seek(self.offset)
+            self._window, self._start, place = self.stream.read(max(count, _WINDOW)), self.offset, 0
+        return self._window, place
 
     def take(self, count: int, what: str) -> bytes:
         if count > self.end - self.offset:
@@ -143,14 +156,16 @@ class _Reader:
                 f"the file ends within {what}, which needs {count} bytes where {self.end - self.offset} "
                 "are left. It is cut off or damaged; fetch or save it again."
             )
-        data = self.stream.read(count)
+        window, place = self.ahead(count)
+        data = window[place : place + count]
         if len(data) != count:
             raise self.fail(f"only {len(data)} of {count} bytes of {what} could be read.")
         self.offset += count
         return data
 
     def number(self, layout: str, what: str) -> int:
-        return int(struct.unpack("<" + layout, self.take(struct.calcsize(layout), what))[0])
+        parser = _NUMBERS[layout]
+        return int(parser.unpack(self.take(parser.size, what))[0])
 
     def skip(self, count: int, what: str) -> int:
         """Pass over a block of numbers; its offset."""
@@ -160,7 +175,7 @@ class _Reader:
                 "off or damaged; fetch or save it again."
             )
         begin = self.offset
-        self.offset = self.stream.seek(count, os.SEEK_CUR)
+        self.offset += count
         return begin
 
 
@@ -190,7 +205,41 @@ def _read_type(reader: _Reader) -> torch.dtype:
     return known
 
 
+_HEAD = struct.Struct("<Iii")
+_TAILS = [struct.Struct(f"<{rank}qiii") for rank in range(9)]
+
+
+def _scan_usual(reader: _Reader) -> Entry | None:
+    """A dense array of version 2 or 3 in few steps; None where it is another, or anything is wrong."""
+    window, place = reader.ahead(_HEAD.size + _TAILS[-1].size)
+    if len(window) - place < _HEAD.size:
+        return None
+    magic, storage, rank = _HEAD.unpack_from(window, place)
+    if storage or magic not in (V2_MAGIC, V3_MAGIC) or not 0 <= rank < len(_TAILS):
+        return None
+    tail = _TAILS[rank]
+    place += _HEAD.size
+    if (magic == V2_MAGIC and not rank) or len(window) - place < tail.size:
+        return None
+    *sizes, _, _, code = tail.unpack_from(window, place)
+    count = math.prod(sizes)
+    dtype = dtypes.FLAG_TO_TORCH.get(code)
+    if dtype is None or count > _MAXIMUM_ELEMENTS or (sizes and min(sizes) < (rank > 1)):
+        return None
+    begin = reader.offset + _HEAD.size + tail.size
+    end = begin + count * dtype.itemsize
+    if end > reader.end:
+        return None
+    reader.offset = end
+    shape = tuple(sizes)
+    return Entry(None, 2 if magic == V2_MAGIC else 3, "default", shape, (_Block(begin, dtype, shape),))
+
+
 def _scan_array(reader: _Reader) -> Entry:
+    return _scan_usual(reader) or _scan_any_array(reader)
+
+
+def _scan_any_array(reader: _Reader) -> Entry:
     begin = reader.offset
     magic = reader.number("I", "the beginning of an array")
     storage = 0
@@ -257,43 +306,58 @@ def scan(stream: BinaryIO, source: str) -> list[Entry]:
     count = reader.number("Q", "the number of arrays")
     if count > (reader.end - reader.offset) // 4:
         raise reader.fail(f"{count} arrays cannot fit into the rest of the file.", begin)
+    if limits.exceeds(count * _ARRAY_BYTES, reader.end):
+        raise reader.fail(
+            f"{count} arrays are too many for a file of this size: they take many times as much memory. "
+            f"{limits.REMEDY}",
+            begin,
+        )
     entries = _scan_arrays(reader, count)
     begin = reader.offset
     names_count = reader.number("Q", "the number of names")
     if names_count not in (0, count):
         raise reader.fail(f"there are {count} arrays but {names_count} names.", begin)
-    if not names_count:
-        return entries
-    named = []
-    for entry in entries:
-        begin = reader.offset
-        raw = reader.take(reader.number("Q", "the length of a name"), "a name")
-        try:
-            named.append(dataclasses.replace(entry, name=raw.decode("utf-8")))
-        except UnicodeDecodeError as error:
-            raise reader.fail(f"the name {raw[:40]!r} is not UTF-8 text.", begin) from error
-    return named
+    for index in range(names_count):
+        entries[index] = Entry(_read_name(reader), *entries[index][1:])
+    return entries
+
+
+def _read_name(reader: _Reader) -> str:
+    begin = reader.offset
+    raw = reader.take(reader.number("Q", "the length of a name"), "a name")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise reader.fail(f"the name {raw[:40]!r} is not UTF-8 text.", begin) from error
 
 
 def _scan_arrays(reader: _Reader, count: int) -> list[Entry]:
     entries, absent = [], 0
-    for _ in range(count):
-        entries.append(_scan_array(reader))
-        absent += not entries[-1].blocks
-        if absent > _MAXIMUM_ABSENT:
-            raise reader.fail(f"more than {_MAXIMUM_ABSENT} entries hold no array; the file is damaged.")
+    with limits.paused_collection():
+        for _ in range(count):
+            entry = _scan_array(reader)
+            entries.append(entry)
+            absent += not entry.blocks
+            if absent > _MAXIMUM_ABSENT:
+                raise reader.fail(f"more than {_MAXIMUM_ABSENT} entries hold no array; the file is damaged.")
     return entries
 
 
 def _read_block(stream: BinaryIO, block: _Block, source: str) -> torch.Tensor:
+    size = block.size
+    if 0 < size <= _SMALL:
+        stream.seek(block.offset)
+        content = bytearray(stream.read(size))
+        if len(content) == size:
+            return torch.frombuffer(content, dtype=block.dtype).reshape(block.shape)
     result = torch.empty(block.shape, dtype=block.dtype)
-    if not block.size:
+    if not size:
         return result
     raw: Any = result.reshape(-1).view(torch.uint8).numpy()
     view = memoryview(raw)
     stream.seek(block.offset)
     done = 0
-    while done < block.size:
+    while done < size:
         got = stream.readinto(view[done : done + _CHUNK])  # type: ignore[attr-defined]
         if not got:
             raise ParamsError(

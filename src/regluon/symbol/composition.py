@@ -69,7 +69,8 @@ def apply_operator(
     name = current_manager().get(name, (hint or _PREFIX.sub("", definition.name)).lower())
     entries = _entries(definition, arrays)
     if definition.variadic:
-        kept = _variadic(definition, given, attrs, [entry for entry in entries if entry is not None], name)
+        present = [entry for entry in entries if entry is not None]
+        kept = _variadic(definition, given, attrs, present, name, text)
     else:
         kept = _completed(definition, given, entries, name, text)
     if state.amp is not None:
@@ -111,9 +112,19 @@ def _entries(definition: OpDef, arrays: Sequence[Any]) -> list[Entry | None]:
 
 
 def _variadic(
-    definition: OpDef, given: dict[str, Any], attrs: Mapping[str, Any], entries: list[Entry], name: str
+    definition: OpDef,
+    given: dict[str, Any],
+    attrs: Mapping[str, Any],
+    entries: list[Entry],
+    name: str,
+    text: dict[str, str],
 ) -> list[Entry]:
     """The inputs of an operator that takes any number of them; a count alone makes variables."""
+    if definition.active is not None:
+        labels = definition.input_names({**definition.defaults, **given}, len(entries))
+        inherited = {**definition.format(given), **text}
+        for label in labels[len(entries) :]:
+            entries.append(Entry(_variable(definition, name, label, inherited), 0))
     key = definition.num_args_key
     if key is None or key not in definition.parameters:
         return entries
@@ -140,11 +151,19 @@ def _completed(
         if entry is None:
             if definition.active is None and label in definition.optional and place >= optional_from:
                 continue
-            variable = Node(None, f"{name}_{label}", user=dict(inherited))
-            variable.is_aux = label in definition.aux
-            entry = Entry(variable, 0)
+            entry = Entry(_variable(definition, name, label, inherited), 0)
         kept.append(entry)
     return kept
+
+
+def _variable(definition: OpDef, name: str, label: str, inherited: Mapping[str, str]) -> Node:
+    """The variable for a missing input of the node ``name``, with the node's attributes."""
+    user = dict(inherited)
+    if label in definition.initial:
+        user["__init__"] = definition.initial[label]
+    variable = Node(None, f"{name}_{label}", user=user)
+    variable.is_aux = label in definition.aux
+    return variable
 
 
 def compose(symbol: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

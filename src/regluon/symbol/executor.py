@@ -17,13 +17,14 @@ from ..base import config, rng
 from ..base.device import device
 from ..base.errors import MXNetError
 from ..exec import Program, interpret
-from ..graph.infer import GraphShapes
+from ..graph.infer import GraphShapes, has_open_sizes
 from ..graph.node import Entry, Node, arguments_of, topological
 from ..runtime import autograd
-from ..runtime.autograd import _explained
+from ..runtime.autograd import _reraise
 from ..runtime.gradient import Recorded, interpret_recorded
 from ..runtime.handles import kinds
 from . import convert
+from .monitoring import Watcher
 
 __all__ = ["Executor", "grad_requests"]
 
@@ -128,6 +129,8 @@ class Executor:
         self._ctx = device(ctx)
         self._entries = convert.copy_entries(sym._list())
         self._order = topological(self._entries)
+        for node in self._order:
+            node.op = node.op and node.op.bound(self._ctx)
         self._draws = convert.number_draws(self._order)
         arguments, auxiliary = arguments_of(self._order)
         self._arguments, self._auxiliary = arguments, auxiliary
@@ -139,11 +142,12 @@ class Executor:
         np_kind = sym._kind == "np" or any(type(array) is kinds.np for array in self.arg_arrays)
         self._cls = kinds.np if np_kind else kinds.nd
         self._programs: dict[tuple[bool, bool], Program] = {}
-        self._monitor: tuple[Callable[..., Any], bool] | None = None
+        self._monitor: Watcher | None = None
         # Of the last forward: its mode and draw, what backward starts from, and the leaves.
         self._last: tuple[bool, int] | None = None
         self._heads: list[Tensor] | None = None
         self._leaves: list[tuple[int, Tensor]] = []
+        self._watched: list[Tensor] = []  # leaves whose gradients only the monitor wants
         self._outputs = self._first_outputs()
 
     def _first_outputs(self) -> list[Any]:
@@ -152,7 +156,7 @@ class Executor:
             id(node): (tuple(array._t.shape), array._t.dtype)
             for node, array in zip(self._variables, self._arrays, strict=True)
         }
-        open_nodes = [] if config.is_np_shape() else [node for node in self._order if _has_open_sizes(node)]
+        open_nodes = [] if config.is_np_shape() else [node for node in self._order if has_open_sizes(node)]
         shapes = GraphShapes(self._entries, given, zero_is_unknown=bool(open_nodes)).run()
         for node in open_nodes:
             spec = shapes.spec(Entry(node, 0))
@@ -199,7 +203,11 @@ class Executor:
 
     @property
     def outputs(self) -> list[Any]:
-        """The outputs of the last forward (zeros before the first)."""
+        """The outputs of the last forward (zeros before the first).
+
+        The arrays stay the executor's: each forward gives the same ones new values. `forward` itself gives
+        arrays of their own.
+        """
         return list(self._outputs)
 
     @property
@@ -213,7 +221,7 @@ class Executor:
     # Running ----------------------------------------------------------------------
 
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[Any]:
-        """Compute the outputs; gives them as a list.
+        """Compute the outputs; gives them as a list of arrays that later calls leave alone.
 
         Parameters
         ----------
@@ -236,10 +244,17 @@ class Executor:
         key = rng.draw(self._draws) if self._draws else 0
         self._last = (bool(is_train), key)
         self._heads = None
-        self._leaves = []
+        self._leaves, self._watched = [], []
         results = self._run(bool(is_train), key, bool(is_train) and self._wants_gradients())
-        self._outputs = [self._cls._wrap(tensor, self._ctx) for tensor in results]
-        return self.outputs
+        held = self._outputs
+        self._outputs = []
+        for place, tensor in enumerate(results):
+            output = held[place] if place < len(held) else None
+            if output is None:
+                output = self._cls._wrap(tensor, self._ctx)
+            output._rebind(tensor)
+            self._outputs.append(output)
+        return [self._cls._wrap(tensor, self._ctx) for tensor in results]
 
     def _feed(self, bound: dict[str, Any], name: str, value: Any) -> None:
         if name not in bound:
@@ -275,8 +290,15 @@ class Executor:
                     tensors[place] = leaf
                     self._leaves.append((place, leaf))
         if self._monitor is not None:
+            if recording:
+                self._watch_others(tensors)
             values = {id(node): tensor for node, tensor in zip(self._variables, tensors, strict=True)}
-            results = interpret(self._entries, values, training, key, recording, self._watch)
+            monitor = self._monitor
+            monitor.begin()
+            before = monitor.before if recording else None
+            results = interpret(
+                self._entries, values, training, key, recording, monitor.after, before=before
+            )
         else:
             program = self._programs.get((training, recording))
             if program is None:
@@ -286,6 +308,17 @@ class Executor:
         if recording:
             self._heads = results
         return [_fresh(result, tensors) for result in results]
+
+    def _array(self, tensor: Tensor) -> Any:
+        return self._cls._wrap(tensor, self._ctx)
+
+    def _watch_others(self, tensors: list[Tensor]) -> None:
+        """Leaves of the arguments without a gradient too: the monitor tells what operators pass to them."""
+        self._watched = []
+        for place in range(len(self._arguments)):
+            if not tensors[place].requires_grad and tensors[place].is_floating_point():
+                tensors[place] = tensors[place].detach().requires_grad_()
+                self._watched.append(tensors[place])
 
     def _run_integers(self, training: bool, key: int) -> list[Tensor]:
         """Recorded operators one by one: integer arguments have float shadows for their gradients."""
@@ -300,19 +333,6 @@ class Executor:
         outputs = interpret_recorded(self._entries, values, training, key)
         self._heads = [output._t if output._g is None else output._g for output in outputs]
         return [_fresh(output._t, [array._t for array in self._arrays]) for output in outputs]
-
-    def _watch(self, node: Node, inputs: list[Tensor], outputs: tuple[Tensor, ...]) -> None:
-        assert node.op is not None and self._monitor is not None
-        callback, everything = self._monitor
-        if everything:
-            names = node.op.input_names(node.full_attrs, len(inputs))
-            for entry, name, tensor in zip(node.inputs, names, inputs, strict=False):
-                array = self._cls._wrap(tensor.detach(), self._ctx)
-                if entry.node.op is None:
-                    callback(entry.node.name, array)
-                callback(f"{node.name}_{name}", array)
-        for index, tensor in enumerate(outputs):
-            callback(node.output_name(index), self._cls._wrap(tensor.detach(), self._ctx))
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
         """Put the gradients of the arguments into their buffers.
@@ -350,17 +370,19 @@ class Executor:
             try:
                 results = torch.autograd.grad(
                     [head for head, _ in pairs],
-                    leaves,
+                    leaves + self._watched,
                     [gradient for _, gradient in pairs],
                     retain_graph=True,
                     allow_unused=True,
                 )
             except RuntimeError as error:
-                raise _explained(error) from error
+                _reraise(error)
+        if self._monitor is not None:
+            self._monitor.backward(self._order)
         # Two variables of one name, or arguments that share a buffer, have the sum.
         written: set[int] = set()
         with torch.no_grad():
-            for (place, _), result in zip(self._leaves, results, strict=True):
+            for (place, _), result in zip(self._leaves, results, strict=False):
                 buffer = self.grad_arrays[place]._t
                 if buffer.data_ptr() in written or self._grad_req[self._arguments[place].name] == "add":
                     if result is not None:
@@ -474,9 +496,11 @@ class Executor:
         return Executor(self._symbol, self._ctx, args, grads, self._grad_req, aux)
 
     def set_monitor_callback(self, callback: Callable[..., Any] | None, monitor_all: bool = False) -> None:
-        """Call ``callback(name, array)`` for every operator's outputs in each forward; None takes it away.
+        """Call ``callback(name, array)`` for what every operator computes; None takes it away.
 
-        With ``monitor_all`` inputs are reported too, as ``<node>_<input>``. The graph then runs node by node.
+        Each forward tells its outputs, ``<node>_output``, each backward the gradients that it passes to its
+        inputs, ``<node>_backward_output``, numbered where there are several. With ``monitor_all`` inputs are
+        told too: ``<node>_<input>`` and ``<node>_backward_input<number>``. The graph then runs node by node.
 
         Raises
         ------
@@ -488,7 +512,7 @@ class Executor:
             return
         if not callable(callback):
             raise TypeError(f"a monitor callback is callable; received {type(callback).__name__}")
-        self._monitor = (callback, bool(monitor_all))
+        self._monitor = Watcher(callback, bool(monitor_all), self._array)
 
     def get_optimized_symbol(self) -> Any:
         """The graph that runs."""
@@ -499,12 +523,6 @@ class Executor:
         arrays = [array for array in (*self._arrays, *self.grad_arrays) if array is not None]
         total = sum(array._t.numel() * array._t.element_size() for array in arrays)
         return f"{self._symbol.debug_str()}Total {total // 2**20} MB allocated\n"
-
-
-def _has_open_sizes(node: Node) -> bool:
-    """Whether a node makes an array of a shape with zeros, which the arrays it meets decide."""
-    shape = node.attrs.get("shape")
-    return node.op is not None and not node.inputs and isinstance(shape, tuple) and 0 in shape
 
 
 def _fresh(result: Tensor, inputs: Sequence[Tensor]) -> Tensor:

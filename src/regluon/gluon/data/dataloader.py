@@ -28,6 +28,12 @@ __all__ = ["DataLoader", "default_batchify_fn", "default_mp_batchify_fn"]
 
 default_mp_batchify_fn = default_batchify_fn
 
+WORKER_DIED = (
+    "A worker process of the DataLoader died ({}). Usual reasons are too little memory, too small a /dev/shm "
+    "and a crash in native code. num_workers=0 runs the dataset in this process; thread_pool=True needs "
+    "neither processes nor shared memory."
+)
+
 
 class DataLoader:
     """Load a dataset in batches.
@@ -137,7 +143,7 @@ class DataLoader:
     def _make(self, seed: int, indices: Any) -> Any:
         """A batch whose random draws, of `mx.random` and of transforms, follow from its seed."""
         with rng.drawing_from(seed):
-            return self._batchify_fn([self._dataset[index] for index in indices])
+            return self._batchify_fn(_samples(self._dataset, indices))
 
     def _iterate_threads(self) -> Iterator[Any]:
         settings = _Settings()
@@ -184,8 +190,37 @@ class DataLoader:
             generator=torch.Generator().manual_seed(jobs.seed),
             multiprocessing_context=multiprocessing.get_start_method(),
         )
-        for batch in loader:
+        batches = iter(loader)
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            except (RuntimeError, OSError, EOFError) as error:
+                if _is_of_a_dead_worker(error):
+                    raise RuntimeError(WORKER_DIED.format(error)) from error
+                raise
             yield unpack(batch, self._pin_memory)
+
+
+def _samples(dataset: Any, indices: Any) -> list[Any]:
+    """Samples by index; an exception tells at which one it came (from Python 3.11 on)."""
+    found = []
+    for index in indices:
+        try:
+            found.append(dataset[index])
+        except Exception as error:
+            if hasattr(error, "add_note"):
+                error.add_note(f"This was sample {index!r} of a {type(dataset).__name__} in a DataLoader.")
+            raise
+    return found
+
+
+def _is_of_a_dead_worker(error: Exception) -> bool:
+    text = str(error)
+    if "Original Traceback" in text:  # a worker lived to report an error of the dataset
+        return False
+    return isinstance(error, (OSError, EOFError)) or "exited unexpectedly" in text or "killed by" in text
 
 
 class _Settings:
@@ -232,7 +267,7 @@ class _BatchSource(torch.utils.data.Dataset[Any]):
         self._settings.apply_to_process()
         _seed_everything(seed)
         with rng.drawing_from(seed):
-            return pack(self._batchify_fn([self._dataset[index] for index in indices]))
+            return pack(self._batchify_fn(_samples(self._dataset, indices)))
 
 
 def _seed_everything(seed: int) -> None:

@@ -220,3 +220,7 @@ class HybridRecurrentCell(RecurrentCell, HybridBlock):
     def _step_name(self, name: str) -> str:
         """What a node of the step that runs is called."""
         return f"t{self._counter}_{name}"
+
+    def _named(self, value: Any, name: str) -> Any:
+        """A result of the step; symbolic cells (`mx.rnn`) name the operator it comes from."""
+        return value

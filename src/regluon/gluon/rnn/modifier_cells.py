@@ -126,6 +126,12 @@ class _RememberingCell(ModifierCell):
         return super().__call__(inputs, states, *args, **kwargs)
 
 
+def kept_share(F: Any, share: float, new: Any, old: Any) -> Any:
+    """New values, of which a share stays as it was before, in training."""
+    # Dropped ones mark what is kept from before; without training nothing is.
+    return F.where(F.Dropout(F.ones_like(new), p=share), new, old)
+
+
 class ZoneoutCell(_RememberingCell):
     """Keeps, in training, a share of outputs and states as they were in the step before (Krueger 2017).
 
@@ -156,18 +162,14 @@ class ZoneoutCell(_RememberingCell):
     def hybrid_forward(self, F: Any, inputs: Any, states: Any) -> Any:  # type: ignore[override]
         """One step."""
         output, after = self.base_cell(inputs, states)
-
-        def mixed(share: float, new: Any, old: Any) -> Any:
-            # Dropped ones mark what is kept from before; without training nothing is.
-            return F.where(F.Dropout(F.ones_like(new), p=share), new, old)
-
         if self._zoneout_outputs:
             before = self._memory.kept.get("output")
             if before is None:
                 before = F.zeros_like(output)
-            output = mixed(self._zoneout_outputs, output, before)
+            output = kept_share(F, self._zoneout_outputs, output, before)
         if self._zoneout_states:
-            after = [mixed(self._zoneout_states, new, old) for new, old in zip(after, states, strict=True)]
+            share = self._zoneout_states
+            after = [kept_share(F, share, new, old) for new, old in zip(after, states, strict=True)]
         self._memory.kept["output"] = output
         return output, after
 

@@ -214,8 +214,8 @@ def lstm_step(cell: Any, F: Any, sums: Any, memory: Any, activation: Any, gate: 
     forget = activated(F, parts[1], gate, name("f"))
     new = activated(F, parts[2], activation, name("c"))
     leave = activated(F, parts[3], gate, name("o"))
-    after = forget * memory + enter * new
-    output = leave * activated(F, after, activation, name("state_act"))
+    after = cell._named(forget * memory + enter * new, "state")
+    output = cell._named(leave * activated(F, after, activation, name("state_act")), "out")
     return output, [output, after]
 
 
@@ -229,7 +229,7 @@ def gru_step(
     reset = activated(F, enter[0] + back[0], gate, name("r_act"))
     update = activated(F, enter[1] + back[1], gate, name("z_act"))
     new = activated(F, enter[2] + reset * back[2], activation, name("h_act"))
-    output = (1.0 - update) * new + update * before
+    output = cell._named((1.0 - update) * new + update * before, "out")
     return output, [output]
 
 

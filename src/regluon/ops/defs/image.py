@@ -411,11 +411,12 @@ def random_color_jitter(
     hue: float,
     _rng: torch.Generator | None = None,
 ) -> Tensor:
-    """Change brightness, contrast, saturation and hue, each by a factor drawn around 1 (hue: around 0)."""
+    """Change brightness, contrast, saturation and hue, by factors drawn around 1 (hue: 0), in any order."""
     _check_image(tuple(data.shape), "random_color_jitter")
     strengths = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
     values = data.to(torch.float32)
-    for name, strength in strengths.items():
+    order = torch.randperm(len(strengths), generator=_rng, device=data.device).tolist()
+    for name, strength in (list(strengths.items())[place] for place in order):
         if strength > 0:
             centre = 0.0 if name == "hue" else 1.0
             factor = _draw(centre - strength, centre + strength, _rng, data.device)

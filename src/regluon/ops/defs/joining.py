@@ -156,6 +156,7 @@ def cut_specs(
     aliases=("_npx_slice_channel", "split"),
     npx="slice_channel",
     outputs=lambda attrs: attrs["num_outputs"],
+    output_names=("output0",),  # also where it is the only one
     infer=lambda specs, attrs: cut_specs(
         specs[0], (), attrs["num_outputs"], attrs["axis"], attrs["squeeze_axis"], "SliceChannel"
     ),

@@ -58,7 +58,12 @@ def _label_shape(data: Any, attrs: dict[str, Any]) -> tuple[Any, ...]:
 
 def _fill_softmax_output(shapes: list[Any], attrs: dict[str, Any]) -> list[Any]:
     data, label = shapes[0], shapes[1]
-    return shapes if data is None or label is not None else [data, _label_shape(data, attrs)]
+    if data is None or label is not None:
+        return shapes
+    if attrs["multi_output"]:
+        # The originals' choice, which files and iterators follow: the places of a sample in one row.
+        return [data, (data[0], prod(data[2:]))]
+    return [data, _label_shape(data, attrs)]
 
 
 def _infer_softmax_output(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
@@ -295,12 +300,12 @@ def make_loss(
 ) -> Tensor:
     """Mark ``data`` as a loss: it passes through, and its gradient is ``grad_scale`` whatever flows in from
     above, divided by the batch size (``batch``) or by the number of values above ``valid_thresh``
-    (``valid``)."""
+    (``valid``). As in the originals, data of one axis are one sample."""
 
     def rule(head: Tensor, output: Tensor, label: Tensor) -> Tensor:
         gradient = torch.full_like(output, grad_scale)
         if normalization == "batch":
-            return gradient / max(output.shape[0], 1)
+            return gradient / max(output.shape[0] if output.dim() > 1 else 1, 1)
         if normalization == "valid":
             return gradient / (output > valid_thresh).sum().clamp(min=1)
         return gradient
@@ -336,6 +341,7 @@ def _ctc_active(attrs: dict[str, Any]) -> int:
     "CTCLoss",
     aliases=("_contrib_CTCLoss", "_contrib_ctc_loss", "_npx_ctc_loss", "ctc_loss"),
     npx="ctc_loss",
+    output_names=("output0",),  # of two in the originals: the second is their gradient
     active=_ctc_active,
     fill=_fill_ctc,
     infer=_infer_ctc,

@@ -117,7 +117,17 @@ def _fill_upsampling(shapes: list[Any], attrs: dict[str, Any]) -> list[Any]:
     return [shapes[0], complete(shapes[1], (channels, 1, kernel, kernel))]
 
 
-@operator("UpSampling", num_args_key="num_args", fill=_fill_upsampling)
+def _upsampling_inputs(attrs: dict[str, Any]) -> int | list[str]:
+    return ["data", "weight"] if attrs["sample_type"] == "bilinear" else 0
+
+
+@operator(
+    "UpSampling",
+    num_args_key="num_args",
+    active=_upsampling_inputs,
+    initial={"weight": '["bilinear", {}]'},
+    fill=_fill_upsampling,
+)
 def up_sampling(
     *data: Tensor,
     scale: int,

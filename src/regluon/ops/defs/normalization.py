@@ -120,6 +120,7 @@ _BATCH_NORM: dict[str, Any] = {
     "visible": _visible,
     "output_names": ("output", "mean", "var"),
     "aux": ("moving_mean", "moving_var"),
+    "initial": {"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
     "commit": _commit_moving,
     "fill": _fill_batch_norm,
     "infer": _infer_batch_norm,

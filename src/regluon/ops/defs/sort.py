@@ -42,6 +42,7 @@ def _sort(data: Tensor, axis: int, ascending: bool) -> tuple[Tensor, Tensor]:
 @operator(
     "sort",
     aliases=("_npi_sort",),
+    output_names=("output0",),  # of two in the originals: the second are the places
     infer=lambda specs, attrs: [Spec(_sorted_shape(specs[0].shape, attrs["axis"]), specs[0].dtype)],
 )
 def sort(data: Tensor, *, axis: int | None = -1, is_ascend: bool = True) -> Tensor:

@@ -171,7 +171,7 @@ def hard_sigmoid(data: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tens
 
 
 @operator("smooth_l1", aliases=("_npx_smooth_l1",), npx="smooth_l1", amp="float32", infer=infer_same)
-def smooth_l1(data: Tensor, *, scalar: float) -> Tensor:
+def smooth_l1(data: Tensor, *, scalar: float = 1.0) -> Tensor:
     """Compute ``(s x)^2 / 2`` where ``|x| < 1 / s^2``, else ``|x| - 1 / (2 s^2)``, with ``s = scalar``
     (Girshick 2015, Fast R-CNN)."""
     if data.is_floating_point():
@@ -282,7 +282,9 @@ def block_grad(data: Tensor) -> Tensor:
     return data.detach().clone()
 
 
-@operator("make_loss", aliases=("_sparse_make_loss",), amp="float32", infer=infer_same)
+@operator(
+    "make_loss", aliases=("_sparse_make_loss",), output_names=("loss",), amp="float32", infer=infer_same
+)
 def make_loss(data: Tensor) -> Tensor:
     """Mark ``data`` as a loss: its gradient is 1, whatever gradient arrives from above."""
     return special.loss_gradient(data, 1.0)

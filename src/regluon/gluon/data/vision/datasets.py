@@ -18,7 +18,15 @@ import numpy
 from .._arrays import batch_kind, wrap_numpy
 from ..dataset import Dataset, RecordFileDataset
 
-__all__ = ["CIFAR10", "CIFAR100", "MNIST", "FashionMNIST", "ImageFolderDataset", "ImageRecordDataset"]
+__all__ = [
+    "CIFAR10",
+    "CIFAR100",
+    "MNIST",
+    "FashionMNIST",
+    "ImageFolderDataset",
+    "ImageListDataset",
+    "ImageRecordDataset",
+]
 
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 CIFAR_PIXELS = 3 * 32 * 32
@@ -217,6 +225,60 @@ class ImageFolderDataset(Dataset):
         else:
             image = _decode(Path(path).read_bytes(), self._flag, path)
         return (image, label) if self._transform is None else self._transform(image, label)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+class ImageListDataset(Dataset):
+    """Images named by a list; a sample is the image and its labels as a float32 array.
+
+    Parameters
+    ----------
+    root : path
+        The folder that the names begin at.
+    imglist : path or list
+        A list file below ``root``, whose lines are a number, labels and a name between tabs; or a list of
+        ``[label, ..., name]`` or ``[labels, name]``.
+    flag : int
+        1 reads colour, 0 grey.
+
+    Raises
+    ------
+    ValueError
+        For an entry without a label or a name, or another type of list.
+    FileNotFoundError
+        For a list file or, on reading, an image that is not there.
+    """
+
+    def __init__(self, root: Any = ".", imglist: Any = None, flag: int = 1) -> None:
+        self._root = Path(root).expanduser()
+        self._flag = flag
+        if isinstance(imglist, str | os.PathLike):
+            lines = (self._root / imglist).read_text().splitlines()
+            entries: list[Any] = [line.strip().split("\t")[1:] for line in lines if line.strip()]
+        elif isinstance(imglist, list | tuple):
+            entries = list(imglist)
+        else:
+            raise ValueError(
+                "imglist must be a file name or a list of [label, ..., name], received "
+                f"{type(imglist).__name__}"
+            )
+        self.items = [self._item(entry) for entry in entries]
+
+    @staticmethod
+    def _item(entry: Any) -> tuple[str, numpy.ndarray]:
+        try:
+            *labels, name = entry
+            held = numpy.array(labels[0] if numpy.ndim(labels[0]) else labels, numpy.float32)
+        except (TypeError, ValueError, IndexError) as error:
+            raise ValueError(f"imglist expected entries [label, ..., name], received {entry!r}") from error
+        return str(name), held
+
+    def __getitem__(self, idx: int) -> Any:
+        name, labels = self.items[idx]
+        path = self._root / name
+        return _decode(path.read_bytes(), self._flag, str(path)), wrap_numpy(labels, batch_kind([]))
 
     def __len__(self) -> int:
         return len(self.items)

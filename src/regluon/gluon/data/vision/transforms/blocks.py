@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from ....block import Block, HybridBlock
-from ....nn import Sequential
+from ....nn import HybridSequential, Sequential
 from . import kernels
 
 __all__ = ["Cast", "Compose", "HybridCompose", "HybridRandomApply", "Normalize", "RandomApply", "ToTensor"]
@@ -22,8 +22,12 @@ class Compose(Sequential):
         self.add(*transforms)
 
 
-class HybridCompose(Compose):
-    """`Compose`; ``hybridize()`` compiles those of its transforms that are made of operators."""
+class HybridCompose(HybridSequential):
+    """Apply several transforms made of operators one after the other; it can be hybridized and exported."""
+
+    def __init__(self, transforms: Sequence[HybridBlock]) -> None:
+        super().__init__()
+        self.add(*transforms)
 
 
 class RandomApply(Sequential):

@@ -1,14 +1,16 @@
-"""Transforms that compute on the values of images, in the data pipeline."""
+"""Transforms of images (height, width, channels), or batches of them.
+
+Those made of the image operators can be hybridized, be part of a network and be exported with it; `Rotate`,
+`RandomRotation` and `RandomGray` compute on values, in the data pipeline.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
-from ....block import Block
+from ....block import Block, HybridBlock
 from ..._arrays import wrap
 from . import kernels
 
@@ -34,14 +36,29 @@ __all__ = [
 RESIZED_CROP_TRIES = 10
 
 
-class _ImageTransform(Block):
+def _check_axes(transform: Block, x: Any) -> None:
+    if len(x.shape) not in (3, 4):
+        raise ValueError(
+            f"{type(transform).__name__} expected an image of three axes or a batch of them, got {x.shape}"
+        )
+
+
+class _ImageTransform(HybridBlock):
+    """A block made of operators on an image."""
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        _check_axes(self, x)
+        return self.apply_to(F, x)
+
+    def apply_to(self, F: Any, image: Any) -> Any:
+        raise NotImplementedError
+
+
+class _ValueTransform(Block):
     """A block whose work is a function on the image's tensor."""
 
     def forward(self, x: Any) -> Any:
-        if len(x.shape) not in (3, 4):
-            raise ValueError(
-                f"{type(self).__name__} expected an image of three axes or a batch of them, got {x.shape}"
-            )
+        _check_axes(self, x)
         return wrap(self.apply_to(x._t).contiguous(), type(x))
 
     def apply_to(self, image: Tensor) -> Tensor:
@@ -58,12 +75,11 @@ class Resize(_ImageTransform):
         super().__init__()
         self._size, self._keep, self._interpolation = size, keep_ratio, interpolation
 
-    def apply_to(self, image: Tensor) -> Tensor:
-        width, height = kernels.size_pair(self._size, "Resize")
+    def apply_to(self, F: Any, image: Any) -> Any:
+        size = kernels.size_pair(self._size, "Resize")
         if self._keep and isinstance(self._size, int):
-            tall, wide = image.shape[-3:-1]
-            width, height = (width, tall * width // wide) if wide < tall else (wide * height // tall, height)
-        return kernels.resize(image, width, height, self._interpolation)
+            return F.image.resize(image, size=self._size, keep_ratio=True, interp=self._interpolation)
+        return F.image.resize(image, size=size, interp=self._interpolation)
 
 
 class CenterCrop(_ImageTransform):
@@ -74,11 +90,11 @@ class CenterCrop(_ImageTransform):
         super().__init__()
         self._size, self._interpolation = kernels.size_pair(size, "CenterCrop"), interpolation
 
-    def apply_to(self, image: Tensor) -> Tensor:
+    def apply_to(self, F: Any, image: Any) -> Any:
         width, height = kernels.limit_size(image, *self._size)
         tall, wide = image.shape[-3:-1]
-        part = kernels.crop(image, (wide - width) // 2, (tall - height) // 2, width, height)
-        return kernels.resize(part, *self._size, self._interpolation)
+        part = F.image.crop(image, x=(wide - width) // 2, y=(tall - height) // 2, width=width, height=height)
+        return F.image.resize(part, size=self._size, interp=self._interpolation)
 
 
 class CropResize(_ImageTransform):
@@ -88,13 +104,15 @@ class CropResize(_ImageTransform):
         self, x: int, y: int, width: int, height: int, size: Any = None, interpolation: int | None = None
     ) -> None:
         super().__init__()
-        self._box = (x, y, width, height)
+        self._box = {"x": x, "y": y, "width": width, "height": height}
         self._size = None if not size else kernels.size_pair(size, "CropResize")
         self._interpolation = 1 if interpolation is None else interpolation
 
-    def apply_to(self, image: Tensor) -> Tensor:
-        part = kernels.crop(image, *self._box)
-        return part if self._size is None else kernels.resize(part, *self._size, self._interpolation)
+    def apply_to(self, F: Any, image: Any) -> Any:
+        part = F.image.crop(image, **self._box)
+        return (
+            part if self._size is None else F.image.resize(part, size=self._size, interp=self._interpolation)
+        )
 
 
 class RandomCrop(_ImageTransform):
@@ -107,15 +125,28 @@ class RandomCrop(_ImageTransform):
             pad = ((pad or 0, pad or 0), (pad or 0, pad or 0), (0, 0))
         self._pad, self._pad_value = pad, pad_value
 
-    def apply_to(self, image: Tensor) -> Tensor:
-        import torch
-
+    def apply_to(self, F: Any, image: Any) -> Any:
         (top, bottom), (left, right), _ = self._pad
         if top or bottom or left or right:
-            image = torch.nn.functional.pad(image, (0, 0, left, right, top, bottom), value=self._pad_value)
-        width, height = kernels.limit_size(image, *self._size)
-        part = _random_crop(image, width, height)
-        return kernels.resize(part, *self._size, self._interpolation)
+            sides = ((0, 0),) * (len(image.shape) - 3) + ((top, bottom), (left, right), (0, 0))
+            image = _bordered(F, image, sides, self._pad_value)
+        width, height = self._size
+        return F.image.random_crop(image, width=width, height=height, interp=self._interpolation)
+
+
+def _bordered(F: Any, image: Any, sides: tuple[tuple[int, int], ...], value: float) -> Any:
+    """Add a border by joining constant images: the pad operator takes (N, C, H, W) alone."""
+    first = len(image.shape) - 3
+    for axis in (first, first + 1):
+        parts = []
+        for place, width in enumerate(sides[axis]):
+            shape = (*image.shape[:axis], width, *image.shape[axis + 1 :])
+            if width:
+                parts.append((place, F.cast(F.full(shape, value, dtype="float32"), dtype=image.dtype)))
+        before = [part for place, part in parts if place == 0]
+        after = [part for place, part in parts if place == 1]
+        image = F.concat(*before, image, *after, dim=axis) if parts else image
+    return image
 
 
 class RandomResizedCrop(_ImageTransform):
@@ -133,53 +164,42 @@ class RandomResizedCrop(_ImageTransform):
         self._scale = (scale, 1.0) if isinstance(scale, float) else tuple(scale)
         self._ratio = tuple(ratio)
 
-    def apply_to(self, image: Tensor) -> Tensor:
-        tall, wide = image.shape[-3:-1]
-        for _ in range(RESIZED_CROP_TRIES):
-            area = kernels.uniform(*self._scale) * tall * wide
-            ratio = math.exp(kernels.uniform(math.log(self._ratio[0]), math.log(self._ratio[1])))
-            width, height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-            if 0 < width <= wide and 0 < height <= tall:
-                part = _random_crop(image, width, height)
-                return kernels.resize(part, *self._size, self._interpolation)
-        width, height = kernels.limit_size(image, *self._size)
-        part = kernels.crop(image, (wide - width) // 2, (tall - height) // 2, width, height)
-        return kernels.resize(part, *self._size, self._interpolation)
+    def apply_to(self, F: Any, image: Any) -> Any:
+        width, height = self._size
+        return F.image.random_resized_crop(
+            image,
+            width=width,
+            height=height,
+            area=self._scale,
+            ratio=self._ratio,
+            interp=self._interpolation,
+            max_trial=RESIZED_CROP_TRIES,
+        )
 
 
-def _random_crop(image: Tensor, width: int, height: int) -> Tensor:
-    tall, wide = image.shape[-3:-1]
-    left = int(kernels.uniform(0, wide - width + 1))
-    top = int(kernels.uniform(0, tall - height + 1))
-    return kernels.crop(image, left, top, width, height)
-
-
-class _RandomFlip(_ImageTransform):
-    """Mirror along one axis with probability ``p``."""
-
-    axis: int
+class RandomFlipLeftRight(_ImageTransform):
+    """Mirror left and right with probability ``p``."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
         self.p = p
 
-    def apply_to(self, image: Tensor) -> Tensor:
-        return image.flip(self.axis) if kernels.uniform(0, 1) < self.p else image
+    def apply_to(self, F: Any, image: Any) -> Any:
+        return F.image.random_flip_left_right(image, p=self.p)
 
 
-class RandomFlipLeftRight(_RandomFlip):
-    """Mirror left and right with probability ``p``."""
-
-    axis = -2
-
-
-class RandomFlipTopBottom(_RandomFlip):
+class RandomFlipTopBottom(_ImageTransform):
     """Mirror top and bottom with probability ``p``."""
 
-    axis = -3
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        self.p = p
+
+    def apply_to(self, F: Any, image: Any) -> Any:
+        return F.image.random_flip_top_bottom(image, p=self.p)
 
 
-class RandomGray(_ImageTransform):
+class RandomGray(_ValueTransform):
     """With probability ``p`` take the colour away; the three channels stay."""
 
     def __init__(self, p: float = 0.5) -> None:
@@ -195,22 +215,22 @@ class RandomGray(_ImageTransform):
 class _RandomFactor(_ImageTransform):
     """Change a property by a factor drawn from ``[max(0, 1 - amount), 1 + amount]``."""
 
-    change: Callable[[Tensor, float], Tensor]
+    property: str
 
     def __init__(self, amount: float) -> None:
         super().__init__()
         if amount < 0:
             raise ValueError(f"{type(self).__name__} expected an amount of at least 0, got {amount}")
-        self._range = (max(0.0, 1 - amount), 1 + amount)
+        self._range = {"min_factor": max(0.0, 1 - amount), "max_factor": 1 + amount}
 
-    def apply_to(self, image: Tensor) -> Tensor:
-        return type(self).change(image, kernels.uniform(*self._range))
+    def apply_to(self, F: Any, image: Any) -> Any:
+        return getattr(F.image, f"random_{self.property}")(image, **self._range)
 
 
 class RandomBrightness(_RandomFactor):
     """Multiply by a random factor around 1."""
 
-    change = staticmethod(kernels.brightness)
+    property = "brightness"
 
     def __init__(self, brightness: float) -> None:
         super().__init__(brightness)
@@ -219,7 +239,7 @@ class RandomBrightness(_RandomFactor):
 class RandomContrast(_RandomFactor):
     """Blend with the mean luminance by a random factor around 1."""
 
-    change = staticmethod(kernels.contrast)
+    property = "contrast"
 
     def __init__(self, contrast: float) -> None:
         super().__init__(contrast)
@@ -228,7 +248,7 @@ class RandomContrast(_RandomFactor):
 class RandomSaturation(_RandomFactor):
     """Blend with each pixel's luminance by a random factor around 1."""
 
-    change = staticmethod(kernels.saturation)
+    property = "saturation"
 
     def __init__(self, saturation: float) -> None:
         super().__init__(saturation)
@@ -238,7 +258,7 @@ class RandomHue(_RandomFactor):
     """Rotate hues by up to ``hue`` turns of the colour circle, either way."""
 
     # The factor counts turns: a whole one changes nothing.
-    change = staticmethod(kernels.hue)
+    property = "hue"
 
     def __init__(self, hue: float) -> None:
         super().__init__(hue)
@@ -251,14 +271,12 @@ class RandomColorJitter(_ImageTransform):
         self, brightness: float = 0, contrast: float = 0, saturation: float = 0, hue: float = 0
     ) -> None:
         super().__init__()
-        kinds = (RandomBrightness, RandomContrast, RandomSaturation, RandomHue)
-        amounts = (brightness, contrast, saturation, hue)
-        self._parts = [kind(amount) for kind, amount in zip(kinds, amounts, strict=True) if amount]
+        self._amounts = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+        if min(self._amounts.values()) < 0:
+            raise ValueError(f"RandomColorJitter expected amounts of at least 0, got {self._amounts}")
 
-    def apply_to(self, image: Tensor) -> Tensor:
-        for part in sorted(self._parts, key=lambda _: kernels.uniform(0, 1)):
-            image = part.apply_to(image)
-        return image
+    def apply_to(self, F: Any, image: Any) -> Any:
+        return F.image.random_color_jitter(image, **self._amounts)
 
 
 class RandomLighting(_ImageTransform):
@@ -268,11 +286,11 @@ class RandomLighting(_ImageTransform):
         super().__init__()
         self._alpha = alpha
 
-    def apply_to(self, image: Tensor) -> Tensor:
-        return kernels.lighting(image, kernels.normal(self._alpha, 3))
+    def apply_to(self, F: Any, image: Any) -> Any:
+        return F.image.random_lighting(image, alpha_std=self._alpha)
 
 
-class Rotate(_ImageTransform):
+class Rotate(_ValueTransform):
     """Rotate float32 images of shape (channels, height, width) by an angle in degrees.
 
     ``zoom_in`` enlarges until no empty corner is left, ``zoom_out`` shrinks until no part is lost.
@@ -289,7 +307,7 @@ class Rotate(_ImageTransform):
         return kernels.rotate(image, self._degrees, *self._zoom)
 
 
-class RandomRotation(_ImageTransform):
+class RandomRotation(_ValueTransform):
     """`Rotate` by an angle drawn from ``angle_limits`` (degrees), with probability ``rotate_with_proba``."""
 
     def __init__(

@@ -71,37 +71,6 @@ def saturation(image: Tensor, factor: float) -> Tensor:
     return restore(image.float() * factor + grey(image) * (1 - factor), image)
 
 
-def hue(image: Tensor, turns: float) -> Tensor:
-    """Rotate hues by ``turns`` of the colour circle in HSL space, keeping lightness and saturation.
-
-    Formulas: "HSL and HSV", G. Joblove, D. Greenberg, "Color spaces for computer graphics", 1978.
-    """
-    if image.shape[-1] == 1:
-        return image
-    colour = image.float() / 255
-    high, low = colour.amax(-1, keepdim=True), colour.amin(-1, keepdim=True)
-    chroma = high - low
-    red, green, blue = colour.unbind(-1)
-    safe = torch.where(chroma == 0, torch.ones_like(chroma), chroma)[..., 0]
-    top = high[..., 0]
-    sector = torch.where(
-        top == red,
-        (green - blue) / safe % 6,
-        torch.where(top == green, (blue - red) / safe + 2, (red - green) / safe + 4),
-    )
-    sector = (sector + 6 * turns) % 6
-    # Each channel rises and falls as a trapezoid over the circle, shifted by a third for each.
-    offsets = torch.tensor([0.0, 4.0, 2.0])
-    distance = ((sector[..., None] + offsets) % 6 - 3).abs() - 1
-    return restore((low + chroma * distance.clamp(0, 1)) * 255, image)
-
-
-def lighting(image: Tensor, alpha: list[float]) -> Tensor:
-    """Add the principal components of ImageNet's colours, weighted by ``alpha``."""
-    shift = torch.tensor(EIGENVECTORS) @ (torch.tensor(alpha) * torch.tensor(EIGENVALUES))
-    return restore(image.float() + shift, image) if image.shape[-1] == 3 else image
-
-
 def resize(image: Tensor, width: int, height: int, interpolation: int = BILINEAR) -> Tensor:
     """Resample to a size.
 
@@ -118,18 +87,6 @@ def resize(image: Tensor, width: int, height: int, interpolation: int = BILINEAR
     result = torch.from_numpy(cv2.resize(source, (width, height), interpolation=interpolation))
     result = result if result.ndim == 3 else result[..., None]
     return result if native else restore(result, image)
-
-
-def crop(image: Tensor, left: int, top: int, width: int, height: int) -> Tensor:
-    """Cut out a rectangle, of a picture or a batch of them."""
-    total_height, total_width = image.shape[-3:-1]
-    inside = 0 <= left < left + width <= total_width and 0 <= top < top + height <= total_height
-    if not inside:
-        raise ValueError(
-            f"Cannot crop {width}x{height} at ({left}, {top}) from an image {total_width} wide and "
-            f"{total_height} high"
-        )
-    return image[..., top : top + height, left : left + width, :]
 
 
 def limit_size(image: Tensor, width: int, height: int) -> tuple[int, int]:

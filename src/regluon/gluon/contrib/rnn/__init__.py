@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..rnn import (
+from ...rnn import (
     Conv1DGRUCell,
     Conv1DLSTMCell,
     Conv1DRNNCell,
@@ -15,6 +15,8 @@ from ..rnn import (
     LSTMPCell,
     VariationalDropoutCell,
 )
+from . import rnn_cell
+from .rnn_cell import dynamic_unroll
 
 __all__ = [
     "Conv1DGRUCell",
@@ -28,4 +30,6 @@ __all__ = [
     "Conv3DRNNCell",
     "LSTMPCell",
     "VariationalDropoutCell",
+    "dynamic_unroll",
+    "rnn_cell",
 ]

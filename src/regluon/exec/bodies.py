@@ -1,0 +1,176 @@
+"""Bodies: graphs that an operator holds, such as the body of a loop, and how they are cut out of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from ..base.errors import MXNetError
+from ..graph.dims import dims_in, relocated, sources_of
+from ..graph.infer import GraphShapes
+from ..graph.node import Entry, Node, topological
+from ..ops.opdef import Spec
+from ..ops.registry import get
+from ..runtime.gradient import zero_link
+from .program import Program
+
+__all__ = ["Body", "cut"]
+
+
+class Body:
+    """A graph over variables of its own, that runs as often as an operator wants it.
+
+    Parameters
+    ----------
+    inputs : sequence of Node
+        Its variables. The graph need not use all of them.
+    outputs : sequence of Entry
+        What it computes.
+    """
+
+    # A body is itself and nothing else; without a hash it is kept in no memory of results.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Entry]) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        order = topological(outputs)
+        self.draws = 0
+        for node in order:
+            if node.op is not None and node.op.uses_rng:
+                node.draw = self.draws
+                self.draws += 1
+        reached = {id(node) for node in order if node.op is None}
+        self.used = frozenset(place for place, node in enumerate(self.inputs) if id(node) in reached)
+        self._programs: dict[tuple[bool, bool], Program] = {}
+
+    def __repr__(self) -> str:
+        return f"<body of {len(self.inputs)} inputs and {len(self.outputs)} outputs>"
+
+    def run(self, tensors: Sequence[Tensor], training: bool, recording: bool, key: int) -> tuple[Tensor, ...]:
+        """The outputs; ``key`` is the key of the first of ``draws`` random draws."""
+        program = self._programs.get((training, recording))
+        if program is None:
+            program = Program(self.inputs, self.outputs, training, recording)
+            self._programs[training, recording] = program
+        return program.run(key, tensors)
+
+    def infer(self, specs: Sequence[Spec]) -> list[Spec]:
+        """Shapes and types of the outputs.
+
+        Raises
+        ------
+        MXNetError
+            If an operator refuses, or a shape depends on values.
+        """
+        given = {
+            id(node): (tuple(spec.shape), spec.dtype) for node, spec in zip(self.inputs, specs, strict=True)
+        }
+        shapes = GraphShapes(self.outputs, given).run()
+        found = [shapes.spec(entry) for entry in self.outputs]
+        for entry, spec in zip(self.outputs, found, strict=True):
+            if spec is None:
+                raise MXNetError(
+                    f"the shape of {entry.node.name} in the body of a loop or branch is not known"
+                )
+        return found  # type: ignore[return-value]
+
+    def fill(self, shapes: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Partly known shapes (None: unknown) of the inputs, completed, and of the outputs."""
+        given = {id(node): (shape, None) for node, shape in zip(self.inputs, shapes, strict=True)}
+        found = GraphShapes(self.outputs, given).run().shapes
+        return (
+            [found.get((id(node), 0), shape) for node, shape in zip(self.inputs, shapes, strict=True)],
+            [found.get((id(entry.node), entry.index)) for entry in self.outputs],
+        )
+
+    @staticmethod
+    def linked(results: Sequence[Tensor], sources: Sequence[Tensor]) -> list[Tensor]:
+        """The results, connected to ``sources`` in such a way that they get zero gradients."""
+        return [zero_link(value, sources) if value.is_floating_point() else value for value in results]
+
+
+class _Cutter:
+    """Copies the part of a graph that lies inside a body; what it reads from outside becomes variables."""
+
+    def __init__(self, placeholders: Sequence[Node], inside: Callable[[Node], bool]) -> None:
+        self.own = {id(node) for node in placeholders}
+        self.inside = inside
+        self.outside: dict[tuple[int, int], tuple[Entry, Node]] = {}
+        self.copies: dict[int, Node] = {}
+
+    def is_leaf(self, node: Node) -> bool:
+        return node.op is None or not self.inside(node)
+
+    def place(self, entry: Any) -> Entry:
+        """An entry of the whole graph as an entry of the body."""
+        node = entry.node
+        if id(node) in self.own:
+            return Entry(node, 0)
+        if not self.is_leaf(node):
+            return Entry(self.copies[id(node)], entry.index)
+        key = (id(node), entry.index)
+        if key not in self.outside:
+            name = node.name if node.op is None else node.output_name(entry.index)
+            spec = entry.spec
+            variable = Node(None, name, user=dict(node.user) if node.op is None else None)
+            variable.specs = None if spec is None else [spec]
+            self.outside[key] = (entry, variable)
+        return Entry(self.outside[key][1], 0)
+
+    def copy(self, outputs: Sequence[Entry]) -> list[Entry]:
+        for node in topological(outputs, stop=self.is_leaf):
+            if not self.is_leaf(node):
+                twin = node.__copy__()
+                twin.inputs = tuple(self.place(entry) for entry in node.inputs)
+                twin.attrs = {key: relocated(value, self.place) for key, value in node.attrs.items()}
+                self.copies[id(node)] = twin
+        made = []
+        for number, entry in enumerate(outputs):
+            placed = self.place(entry)
+            if placed.node.op is None:
+                # As in the originals: an output is always a node's.
+                spec = placed.spec
+                same = Node(get("_copy"), f"identity{number}", [placed])
+                same.specs = None if spec is None else [spec]
+                placed = Entry(same, 0)
+            made.append(placed)
+        return made
+
+
+def cut(
+    bodies: Sequence[tuple[Sequence[Node], Sequence[Entry]]], inside: Callable[[Node], bool]
+) -> tuple[list[Body], list[Entry]]:
+    """Cut bodies out of a graph.
+
+    Parameters
+    ----------
+    bodies : sequence of (placeholders, outputs)
+        The variables that stand for what goes from step to step, and the outputs of each body.
+    inside : callable
+        Whether an operator's node was recorded inside one of the bodies.
+
+    Returns
+    -------
+    (list of Body, list of Entry)
+        The bodies, and what they use from outside. The inputs of every body are its placeholders, then a
+        variable for each of these.
+    """
+    cutters = [_Cutter(placeholders, inside) for placeholders, _ in bodies]
+    copied = [cutter.copy(outputs) for cutter, (_, outputs) in zip(cutters, bodies, strict=True)]
+    outside: dict[tuple[int, int], Entry] = {}
+    for cutter in cutters:
+        for key, (entry, _) in cutter.outside.items():
+            outside.setdefault(key, entry)
+    made = []
+    for cutter, (placeholders, _), outputs in zip(cutters, bodies, copied, strict=True):
+        variables = [cutter.place(entry).node for entry in outside.values()]
+        made.append(Body([*placeholders, *variables], outputs))
+    return made, list(outside.values())
+
+
+def reads_inside(dim: Any, inside: Callable[[Node], bool]) -> bool:
+    """Whether a size or number read while recording is one of a value inside of a body."""
+    return any(inside(entry.node) for entry in sources_of(dims_in(dim)))

@@ -1,0 +1,137 @@
+"""Which nodes there may be a primitive for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...graph.node import Entry, Node
+from ...ops.internal import ADD, AFFINE, CONVOLUTION, DENSE, UNARY
+from ...passes.integers import (
+    DEQUANTIZE,
+    QUANTIZE,
+    QUANTIZED_CONCATENATE,
+    QUANTIZED_CONVOLUTION,
+    QUANTIZED_DENSE,
+    QUANTIZED_MAX_POOL,
+    QUANTIZED_RESHAPE,
+)
+from ...passes.rewrite import Settings, shape_of
+from ..kernels import runs_here
+from . import interface
+
+__all__ = ["FLATTENINGS", "PRODUCTS", "is_work", "pooling_window", "shape_at", "suits"]
+
+FLATTENINGS = frozenset({"Flatten", "flatten", "_npx_batch_flatten"})
+PRODUCTS = frozenset({"broadcast_mul", "elemwise_mul", "_npi_multiply"})
+# Products with fewer multiplications than this are left to torch, whose call is cheaper.
+_SMALL_PRODUCT = 20_000
+# Layers and steps on integers.
+_INTEGER_LAYERS = (QUANTIZED_CONVOLUTION, QUANTIZED_DENSE)
+_INTEGERS = (
+    *_INTEGER_LAYERS,
+    QUANTIZE,
+    DEQUANTIZE,
+    QUANTIZED_CONCATENATE,
+    QUANTIZED_MAX_POOL,
+    QUANTIZED_RESHAPE,
+)
+
+
+def shape_at(entry: Entry) -> tuple[int, ...]:
+    shape = shape_of(entry)
+    assert shape is not None
+    return shape
+
+
+def suits(node: Node, settings: Settings) -> bool:
+    """Whether there may be a primitive for a node."""
+    specs = node.specs
+    if specs is None or node.outputs != 1 or node.op is None:
+        return False
+    spec, shapes = specs[0], [shape_of(entry) for entry in node.inputs]
+    if any(shape is None or 0 in shape for shape in [shape_of(Entry(node, 0)), *shapes]):
+        return False
+    attrs = node.full_attrs
+    if attrs.get("kind") is not None and attrs["kind"] not in interface.ELTWISE:
+        return False
+    rank = len(spec.shape)
+    constants = [settings.is_constant(entry) for entry in node.inputs]
+    if node.op in _INTEGERS:
+        return _suits_integers(node, constants)
+    if not runs_here([*node.inputs, Entry(node, 0)]) and node.op is not AFFINE:
+        return False
+    weights = all(constants[1 : 3 if attrs.get("bias") else 2])
+    residual = bool(attrs.get("residual")) and constants[-1]
+    if node.op in (CONVOLUTION, DENSE):
+        return not attrs.get("transposed") and weights and not constants[0] and not residual
+    if node.op in (UNARY, ADD):
+        return 2 <= rank <= 5 and not any(constants)
+    if node.op is AFFINE:
+        return rank == 4 and attrs["axis"] == 1 and all(constants[1:]) and spec.dtype is torch.float32
+    if node.op.name == "Pooling":
+        return rank == 4 and pooling_window(node) is not None
+    if node.op.name == "Concat":
+        return rank == 4 and attrs["dim"] == 1 and not any(constants)
+    if node.op.name in FLATTENINGS:
+        return True
+    return node.op.name in PRODUCTS and rank == 4 and not any(constants) and _repeats(shapes)
+
+
+def _suits_integers(node: Node, constants: list[bool]) -> bool:
+    """The same for operators on integers."""
+    if node.op in _INTEGER_LAYERS:
+        rest = 5 if node.attrs["bias"] else 4
+        return not constants[0] and all(constants[1:rest]) and not any(constants[rest:])
+    if node.op is QUANTIZED_CONCATENATE:
+        return node.attrs["axis"] == 1 and len(shape_at(Entry(node, 0))) == 4 and not any(constants)
+    return not any(constants)
+
+
+def _repeats(shapes: Sequence[Any]) -> bool:
+    """Whether the second operand of a product is repeated over the first."""
+    first, second = shapes
+    return len(first) == len(second) and all(b in (a, 1) for a, b in zip(first, second, strict=True))
+
+
+def is_work(node: Node) -> bool:
+    """Whether a node alone is worth a region."""
+    if node.op in (CONVOLUTION, *_INTEGER_LAYERS):
+        return True
+    return (
+        node.op is DENSE
+        and math.prod(shape_at(Entry(node, 0))) * shape_at(node.inputs[1])[1] > _SMALL_PRODUCT
+    )
+
+
+def pooling_window(node: Node) -> tuple[Any, ...] | None:
+    """Kind, kernel, stride, and padding before and after."""
+    attrs = node.full_attrs
+    size, made = shape_at(node.inputs[0])[2:], shape_at(Entry(node, 0))[2:]
+    kind = attrs["pool_type"]
+    layout = attrs.get("layout")
+    if kind not in ("max", "avg") or attrs.get("output_size") or layout not in (None, "NCHW"):
+        return None
+    if attrs["global_pool"]:
+        zeros = (0,) * len(size)
+        return ("max" if kind == "max" else "avg_exclude"), size, (1,) * len(size), zeros, zeros
+    kernel, rank = tuple(attrs["kernel"]), len(size)
+    stride, pad = tuple(attrs["stride"]) or (1,) * rank, tuple(attrs["pad"]) or (0,) * rank
+    convention = attrs["pooling_convention"]
+    if any(p >= k for p, k in zip(pad, kernel, strict=True)):
+        return None
+    if convention == "valid":
+        after = pad
+    elif convention == "full" and kind == "max":
+        after = tuple(
+            max((m - 1) * s + k - n - p, 0)
+            for m, s, k, n, p in zip(made, stride, kernel, size, pad, strict=True)
+        )
+    else:
+        return None
+    if kind == "avg":
+        kind = "avg_exclude" if attrs.get("count_include_pad") is False else "avg_include"
+    return kind, kernel, stride, pad, after

@@ -1,0 +1,376 @@
+"""Loops and branches with layers inside: parameters, randomness, sizes, recurrent networks, beam search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import regluon as mx
+from regluon import autograd, gluon
+from regluon.base.errors import MXNetError
+from regluon.gluon import HybridBlock, nn, rnn
+
+X = np.random.default_rng(5).uniform(-1, 1, (5, 2, 3)).astype("float32")
+
+
+class Shared(HybridBlock):
+    """One layer in two loops and a branch, and another one that only the other branch uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.first = nn.Dense(3, flatten=False)
+            self.second = nn.Dense(3, flatten=False)
+
+    def hybrid_forward(self, F: Any, x: Any, s: Any) -> Any:
+        outputs, s = F.contrib.foreach(lambda e, t: (self.first(e) + t, F.tanh(self.first(t))), x, s)
+        _, (_, s) = F.contrib.while_loop(
+            lambda i, t: i < 2, lambda i, t: ([], [i + 1, self.first(t)]), [F.sum(s) * 0, s], 4
+        )
+        return F.contrib.cond(
+            F.sum(x) > 0, lambda: self.first(s) + F.sum(outputs), lambda: self.second(s) * F.sum(outputs)
+        )
+
+
+def reference(weight: Any, bias: Any, other: Any, x: Any, s: Any) -> float:
+    """The sum of squares of what `Shared` gives."""
+    outputs = 0.0
+    for e in x:
+        outputs, s = outputs + (e @ weight.T + bias + s).sum(), np.tanh(s @ weight.T + bias)
+    for _ in range(2):
+        s = s @ weight.T + bias
+    result = s @ weight.T + bias + outputs if x.sum() > 0 else (s @ other.T) * outputs
+    return float((result**2).sum())
+
+
+@pytest.mark.parametrize("hybrid", (False, True))
+@pytest.mark.parametrize("sign", (1, -1))
+def test_gradients_of_a_layer_in_several_bodies_are_summed(hybrid: bool, sign: int) -> None:
+    net = Shared()
+    net.initialize(mx.init.Uniform(0.5))
+    if hybrid:
+        net.hybridize()
+    x = np.abs(X) * sign
+    s = np.random.default_rng(6).uniform(-1, 1, (2, 3)).astype("float32")
+    with autograd.record():
+        net.second(mx.nd.array(s))  # both are initialized, and only one of them is used below
+        result = net(mx.nd.array(x), mx.nd.array(s))
+        loss = (result**2).sum()
+    loss.backward()
+    values = [
+        parameter.data().asnumpy().astype("float64")
+        for parameter in (net.first.weight, net.first.bias, net.second.weight)
+    ]
+    assert loss.asscalar() == pytest.approx(reference(*values, x, s), rel=1e-4)
+    for place, parameter in enumerate((net.first.weight, net.first.bias, net.second.weight)):
+        found = parameter.grad().asnumpy()
+        for index in ((0,) * found.ndim, (2,) * found.ndim):
+            step = np.zeros_like(values[place])
+            step[index] = 1e-6
+            higher = reference(*values[:place], values[place] + step, *values[place + 1 :], x, s)
+            lower = reference(*values[:place], values[place] - step, *values[place + 1 :], x, s)
+            assert found[index] == pytest.approx((higher - lower) / 2e-6, rel=2e-3, abs=1e-3)
+
+
+def test_a_branch_not_taken_has_gradients_of_zero_not_old_ones() -> None:
+    class Choice(HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = nn.Dense(2, in_units=2), nn.Dense(2, in_units=2)
+
+        def forward(self, x: Any, p: Any) -> Any:
+            return mx.npx.cond(p, lambda: self.left(x), lambda: self.right(x))
+
+    net = Choice()
+    net.initialize()
+    net.hybridize()
+    x = mx.np.ones((1, 2))
+    for choice in (1, 0, 1):
+        with autograd.record():
+            loss = net(x, mx.np.array([choice])).sum()
+        loss.backward()
+        used, other = (net.left, net.right) if choice else (net.right, net.left)
+        assert used.weight.grad().asnumpy().tolist() == [[1, 1], [1, 1]]
+        assert not other.weight.grad().asnumpy().any()
+
+
+class Inside(HybridBlock):
+    """Layers that are used in a body only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.dense, self.out = nn.BatchNorm(axis=-1), nn.Dense(4), nn.Dense(2)
+
+    def forward(self, x: Any) -> Any:
+        def body(e: Any, s: Any) -> Any:
+            h = mx.npx.relu(self.dense(self.norm(e))) + s
+            return self.out(h), h
+
+        return mx.npx.foreach(body, x, mx.np.zeros((2, 4)))[0]
+
+
+@pytest.mark.parametrize("way", ("imperative", "hybrid", "infer_shape", "loaded"))
+def test_deferred_initialisation_of_layers_in_a_body(way: str, tmp_path: Any) -> None:
+    net = Inside()
+    net.initialize(mx.init.Xavier())
+    if way != "imperative":
+        net.hybridize()
+    if way == "infer_shape":
+        net.infer_shape(mx.np.array(X))
+        assert net.dense.weight.shape == (4, 3) and net.out.weight.shape == (2, 4)
+    first = net(mx.np.array(X))
+    assert net.dense.weight.shape == (4, 3) and net.out.weight.shape == (2, 4) and first.shape == (5, 2, 2)
+    if way == "loaded":
+        net.save_parameters(str(tmp_path / "p"))
+        twin = Inside()
+        twin.load_parameters(str(tmp_path / "p"))
+        np.testing.assert_allclose(twin(mx.np.array(X)).asnumpy(), first.asnumpy(), rtol=1e-6)
+
+
+def test_batch_norm_in_a_body_updates_once_a_step() -> None:
+    found = []
+    for hybrid in (False, True):
+        mx.random.seed(4)
+        net = Inside()
+        net.initialize(mx.init.Xavier())
+        net(mx.np.array(X))
+        if hybrid:
+            net.hybridize()
+        with autograd.record():
+            loss = net(mx.np.array(X)).sum()
+        loss.backward()
+        found.append(net.norm.running_mean.data().asnumpy())
+    expected = np.zeros(3)
+    for means in X.mean(axis=1)[::-1]:  # gradients pass from the last step to the first
+        expected = expected * 0.9 + means * 0.1
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("hybrid", (False, True))
+def test_dropout_in_a_body(hybrid: bool) -> None:
+    class Noisy(HybridBlock):
+        def forward(self, x: Any, s: Any) -> Any:
+            return mx.npx.foreach(lambda e, t: (mx.npx.dropout(e, p=0.5), t), x, s)[0]
+
+    net = Noisy()
+    if hybrid:
+        net.hybridize()
+    x, s = mx.np.ones((6, 400)), mx.np.zeros(1)
+    x.attach_grad()
+    assert (net(x, s) == 1).all()
+    runs = []
+    for seed in (1, 1, 2):
+        mx.random.seed(seed)
+        with autograd.record():
+            out = net(x, s)
+        out.backward()
+        runs.append(out.asnumpy())
+        assert (x.grad.asnumpy() == runs[-1]).all()  # the same mask backward: 0 or 2
+        assert set(np.unique(runs[-1])) == {0.0, 2.0} and 0.4 < (runs[-1] == 0).mean() < 0.6
+        rows = {tuple(row) for row in runs[-1]}
+        assert len(rows) == 6  # another mask for each step
+    assert (runs[0] == runs[1]).all() and (runs[0] != runs[2]).any()
+
+
+def test_sizes_read_in_a_body_are_guarded() -> None:
+    class Sizes(HybridBlock):
+        traces = 0
+
+        def forward(self, x: Any, s: Any) -> Any:
+            def body(e: Any, t: Any) -> Any:
+                Sizes.traces += 1
+                y = e.reshape(1, -1)
+                return y[0] * y.shape[1], t + sum(range(e.shape[0]))
+
+            return mx.npx.foreach(body, x, s)
+
+    net = Sizes()
+    net.hybridize()
+    for length, width in ((2, 3), (4, 3), (5, 3), (5, 4), (3, 4), (2, 3)):
+        x = np.ones((length, width), "float32")
+        outputs, state = net(mx.np.array(x), mx.np.zeros(2))
+        assert (outputs.asnumpy() == x * width).all()
+        assert state.asnumpy().tolist() == [length * sum(range(width))] * 2
+    assert Sizes.traces == 2  # one for each width; the number of steps may be any
+
+
+def test_what_a_recorded_body_cannot_do() -> None:
+    def refused(function: Any, text: str) -> None:
+        class Net(HybridBlock):
+            def forward(self, x: Any) -> Any:
+                return function(x)
+
+        net = Net()
+        net.hybridize()
+        with pytest.raises(MXNetError) as caught:
+            net(mx.np.array(X))
+        assert text in str(caught.value)
+
+    def writes(x: Any) -> Any:
+        total = x[0] * 1
+
+        def body(e: Any, s: Any) -> Any:
+            total[:] = e
+            return e, s
+
+        return mx.npx.foreach(body, x, x[0])[0]
+
+    def escapes(x: Any) -> Any:
+        kept = []
+
+        def body(e: Any, s: Any) -> Any:
+            kept.append(e + 1)
+            return e, s
+
+        return mx.npx.foreach(body, x, x[0])[0] + kept[0]
+
+    refused(writes, "writes into an array from outside")
+    refused(escapes, "was used outside of it. Return it from the body")
+
+
+def test_an_operator_with_a_shape_by_values_in_a_body_runs_op_by_op() -> None:
+    class Net(HybridBlock):
+        def forward(self, x: Any) -> Any:
+            return mx.npx.foreach(lambda e, s: (e[e > 0].sum(), s), x, x[0])[0]
+
+    net = Net()
+    net.hybridize()
+    assert net(mx.np.array(X)).asnumpy() == pytest.approx([row[row > 0].sum() for row in X], rel=1e-5)
+
+
+# Recurrent networks ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", (rnn.RNNCell, rnn.LSTMCell, rnn.GRUCell))
+def test_a_cell_in_foreach_is_the_unrolled_cell(kind: Any) -> None:
+    class Loop(HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            with self.name_scope():
+                self.cell = kind(4)
+
+        def hybrid_forward(self, F: Any, x: Any, *states: Any) -> Any:
+            return F.contrib.foreach(self.cell, x, list(states))
+
+    net = Loop()
+    net.initialize(mx.init.Xavier())
+    x = mx.nd.array(X)
+    states = net.cell.begin_state(2)
+    with autograd.record():
+        expected, last = net.cell.unroll(5, x, states, layout="TNC", merge_outputs=True)
+        loss = (expected**2).sum() + last[0].sum()
+    loss.backward()
+    gradients = {name: p.grad().asnumpy().copy() for name, p in net.collect_params().items()}
+    for hybrid in (False, True):
+        net.hybridize(hybrid)
+        with autograd.record():
+            outputs, final = net(x, *states)
+            loss = (outputs**2).sum() + final[0].sum()
+        loss.backward()
+        np.testing.assert_allclose(outputs.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-6)
+        for ours, theirs in zip(final, last, strict=True):
+            np.testing.assert_allclose(ours.asnumpy(), theirs.asnumpy(), rtol=1e-5, atol=1e-6)
+        for name, parameter in net.collect_params().items():
+            np.testing.assert_allclose(parameter.grad().asnumpy(), gradients[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("hybrid", (False, True))
+@pytest.mark.parametrize("layout", ("TNC", "NTC"))
+def test_dynamic_unroll(layout: str, hybrid: bool) -> None:
+    class Loop(HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            with self.name_scope():
+                self.cell = rnn.LSTMCell(3)
+
+        def hybrid_forward(self, F: Any, x: Any, h: Any, c: Any, lengths: Any) -> Any:
+            unroll = gluon.contrib.rnn.rnn_cell.dynamic_unroll
+            return unroll(self.cell, x, [h, c], layout=layout, valid_length=lengths)
+
+    net = Loop()
+    net.initialize(mx.init.One())
+    if hybrid:
+        net.hybridize()
+    x = mx.nd.arange(24).reshape((4, 3, 2)) / 24
+    x = x if layout == "TNC" else x.swapaxes(0, 1)
+    states = net.cell.begin_state(3)
+    outputs, last = net(x, *states, mx.nd.array([1, 4, 2]))
+    outputs = outputs if layout == "TNC" else outputs.swapaxes(0, 1)
+    # As MXNet 1.9.1 computes it.
+    expected = [[0.011, 0.062, 0.124], [0, 0.375, 0.526], [0, 0.813, 0], [0, 0.968, 0]]
+    np.testing.assert_allclose(outputs.asnumpy()[..., 0], expected, atol=6e-4)
+    np.testing.assert_allclose(last[0].asnumpy()[:, 0], [0.011, 0.968, 0.526], atol=6e-4)
+
+
+def test_dynamic_unroll_drops_the_same_at_every_step() -> None:
+    cell = rnn.RNNCell(200, input_size=2)
+    cell.initialize(mx.init.One())
+    for layout, shape, axis in (("TNC", (4, 3, 2), 0), ("NTC", (3, 4, 2), 1)):
+        with autograd.record():
+            outputs, _ = gluon.contrib.rnn.dynamic_unroll(
+                cell, mx.nd.ones(shape), cell.begin_state(3), drop_outputs=0.5, layout=layout
+            )
+        masks = outputs.asnumpy() == 0
+        assert (masks == masks.take([0], axis)).all() and 0.4 < masks.mean() < 0.6
+    with pytest.raises(ValueError, match=r"takes the layouts TNC and NTC; received 'NCT'"):
+        gluon.contrib.rnn.dynamic_unroll(cell, mx.nd.ones((1, 1, 2)), cell.begin_state(1), layout="NCT")
+
+
+class Beam(HybridBlock):
+    """Beam search over a table of transition scores, until all beams have ended with token 0."""
+
+    def __init__(self, table: Any, width: int) -> None:
+        super().__init__()
+        self.table, self.width = table, width
+
+    def forward(self, start: Any) -> Any:
+        np_, width, count = mx.np, self.width, self.table.shape[1]
+
+        def goes_on(step: Any, token: Any, score: Any) -> Any:
+            return (token != 0).sum() > 0
+
+        def search(step: Any, token: Any, score: Any) -> Any:
+            ended = (token == 0).reshape(-1, 1)
+            only_end = np_.array([0.0] + [-1e9] * (count - 1)).reshape(1, -1)
+            scores = np_.where(ended, only_end, np_.take(self.table, token.astype("int32"), axis=0))
+            total = (scores + score.reshape(-1, 1)).reshape(-1)
+            best = mx.npx.topk(total, k=width, ret_typ="indices", dtype="int32")
+            parent, following = best // count, best % count
+            return [parent, following], [step + 1, following.astype("float32"), np_.take(total, best)]
+
+        first = np_.array([0.0] + [-1e9] * (width - 1))
+        tokens = np_.ones(width) * start
+        return mx.npx.while_loop(goes_on, search, [start * 0, tokens, first], max_iterations=12)
+
+
+def beam_reference(table: Any, width: int, start: int) -> Any:
+    tokens, scores, steps = [start] * width, [0.0] + [-1e9] * (width - 1), []
+    while any(tokens) and len(steps) < 12:
+        options = []
+        for beam, (token, score) in enumerate(zip(tokens, scores, strict=True)):
+            for following in range(table.shape[1]):
+                gain = table[token, following] if token else (0.0 if following == 0 else -1e9)
+                options.append((score + gain, beam, following))
+        options.sort(key=lambda option: -option[0])
+        steps.append(options[:width])
+        tokens, scores = [o[2] for o in options[:width]], [o[0] for o in options[:width]]
+    return steps, scores
+
+
+@pytest.mark.parametrize("hybrid", (False, True))
+def test_beam_search(hybrid: bool) -> None:
+    table = np.log(np.random.default_rng(8).dirichlet((6, 1, 1, 1, 1), 5))
+    net = Beam(mx.np.array(table), 3)
+    if hybrid:
+        net.hybridize()
+    for start in (1, 3, 4, 2):
+        (parents, tokens), (count, last, scores) = net(mx.np.array([float(start)]))
+        steps, expected = beam_reference(table, 3, start)
+        assert count.item() == len(steps) < 12
+        assert tokens.asnumpy()[: len(steps)].tolist() == [[o[2] for o in step] for step in steps]
+        assert parents.asnumpy()[: len(steps)].tolist() == [[o[1] for o in step] for step in steps]
+        np.testing.assert_allclose(scores.asnumpy(), expected, rtol=1e-4)
+        assert not last.asnumpy().any()

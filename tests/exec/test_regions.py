@@ -1,0 +1,344 @@
+"""Regions that oneDNN runs as one: every kind of layer against torch, threads, weights, memory, fallbacks."""
+
+from __future__ import annotations
+
+import platform
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import regluon as mx
+from regluon.exec.onednn import Region, interface
+from regluon.gluon import nn
+
+needs_onednn = pytest.mark.skipif(
+    interface.library() is None, reason="oneDNN's interface cannot be had on this platform"
+)
+
+
+def kernels_of(net: mx.gluon.HybridBlock, *inputs: mx.nd.NDArray) -> list[str]:
+    return [kernel.kernel for kernel in net.explain(*inputs).kernels]
+
+
+def run(net: mx.gluon.HybridBlock, *inputs: mx.nd.NDArray) -> np.ndarray:
+    """The second call, which a plan serves."""
+    net(*inputs)
+    return net(*inputs).asnumpy()
+
+
+def tensor(array: mx.nd.NDArray) -> torch.Tensor:
+    return torch.tensor(array.asnumpy())
+
+
+def build(*blocks: mx.gluon.HybridBlock) -> nn.HybridSequential:
+    net = nn.HybridSequential()
+    net.add(*blocks)
+    mx.random.seed(3)
+    net.initialize(mx.init.Uniform(0.5))
+    net.hybridize()
+    return net
+
+
+class Op(mx.gluon.HybridBlock):
+    """A block of one function."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def hybrid_forward(self, F, x):
+        return self.function(F, x)
+
+
+def test_the_interface_is_found_where_it_is_known_to_be() -> None:
+    known = (platform.system(), platform.machine()) == ("Linux", "x86_64")
+    if not known or not torch.__version__.startswith("2.13"):
+        pytest.skip("another platform or version of torch, where torch's own operators run")
+    assert interface.library() is not None
+
+
+@needs_onednn
+@pytest.mark.parametrize(
+    "stride, pad, dilate, groups, bias",
+    [
+        ((1, 1), (0, 0), (1, 1), 1, True),
+        ((2, 1), (1, 2), (1, 1), 1, False),
+        ((1, 1), (2, 2), (2, 2), 1, True),
+        ((1, 1), (1, 1), (1, 1), 4, True),
+        ((2, 2), (1, 1), (1, 1), 8, False),
+    ],
+)
+def test_convolutions(stride, pad, dilate, groups, bias) -> None:
+    net = build(nn.Conv2D(16, 3, stride, pad, dilate, groups, in_channels=8, use_bias=bias))
+    x = mx.nd.random.normal(shape=(2, 8, 11, 9))
+    offset = tensor(net[0].bias.data()) if bias else None
+    expected = functional.conv2d(tensor(x), tensor(net[0].weight.data()), offset, stride, pad, dilate, groups)
+    np.testing.assert_allclose(run(net, x), expected.numpy(), rtol=1e-4, atol=1e-5)
+    assert "onednn_convolution" in kernels_of(net, x)
+
+
+ACTIVATIONS = {
+    "relu": (lambda F, x: F.relu(x), torch.relu),
+    "sigmoid": (lambda F, x: F.sigmoid(x), torch.sigmoid),
+    "tanh": (lambda F, x: F.tanh(x), torch.tanh),
+    "leaky": (
+        lambda F, x: F.LeakyReLU(x, act_type="leaky", slope=0.3),
+        lambda t: functional.leaky_relu(t, 0.3),
+    ),
+    "gelu": (lambda F, x: F.LeakyReLU(x, act_type="gelu"), functional.gelu),
+    "clip": (lambda F, x: F.clip(x, -0.25, 0.75), lambda t: t.clamp(-0.25, 0.75)),
+}
+
+
+@needs_onednn
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+@pytest.mark.parametrize("place", ["fused", "alone"])
+def test_activations(kind: str, place: str) -> None:
+    function, reference = ACTIVATIONS[kind]
+    pool = [nn.MaxPool2D(2)] if place == "alone" else []
+    net = build(nn.Conv2D(8, 3, in_channels=4), *pool, Op(function))
+    x = mx.nd.random.normal(shape=(2, 4, 8, 8))
+    hidden = functional.conv2d(tensor(x), tensor(net[0].weight.data()), tensor(net[0].bias.data()))
+    hidden = functional.max_pool2d(hidden, 2) if pool else hidden
+    np.testing.assert_allclose(run(net, x), reference(hidden).numpy(), rtol=1e-4, atol=1e-5)
+    assert ("onednn_eltwise" in kernels_of(net, x)) == (place == "alone")
+
+
+POOLINGS = {
+    "max": (nn.MaxPool2D(3, 2, 1), lambda t: functional.max_pool2d(t, 3, 2, 1)),
+    "full": (nn.MaxPool2D(2, 2, ceil_mode=True), lambda t: functional.max_pool2d(t, 2, 2, 0, ceil_mode=True)),
+    "average": (nn.AvgPool2D(3, 2, 1), lambda t: functional.avg_pool2d(t, 3, 2, 1)),
+    "no padding": (
+        nn.AvgPool2D(3, 2, 1, count_include_pad=False),
+        lambda t: functional.avg_pool2d(t, 3, 2, 1, count_include_pad=False),
+    ),
+    "global average": (nn.GlobalAvgPool2D(), lambda t: t.mean((2, 3), keepdim=True)),
+    "global max": (nn.GlobalMaxPool2D(), lambda t: t.amax((2, 3), keepdim=True)),
+}
+
+
+@needs_onednn
+@pytest.mark.parametrize("kind", POOLINGS)
+def test_pooling(kind: str) -> None:
+    block, reference = POOLINGS[kind]
+    net = build(nn.Conv2D(8, 3, in_channels=4), block)
+    x = mx.nd.random.normal(shape=(2, 4, 9, 9))
+    hidden = functional.conv2d(tensor(x), tensor(net[0].weight.data()), tensor(net[0].bias.data()))
+    np.testing.assert_allclose(run(net, x), reference(hidden).numpy(), rtol=1e-4, atol=1e-5)
+    assert "onednn_pooling" in kernels_of(net, x)
+
+
+class Branches(mx.gluon.HybridBlock):
+    """Sums, products, concatenation, and values that are used after they were added to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2D(8, 3, padding=1, in_channels=4), nn.Conv2D(8, 1, in_channels=8)
+        self.scale = nn.Dense(8, in_units=8)
+
+    def hybrid_forward(self, F, x):
+        a = self.first(x)
+        b = F.relu(self.second(a) + a)
+        gate = F.sigmoid(self.scale(F.Pooling(b, global_pool=True, pool_type="avg", kernel=(1, 1))))
+        c = F.broadcast_mul(b, gate.reshape((0, -1, 1, 1)))
+        return F.concat(a, b, c, dim=1), a
+
+
+@needs_onednn
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("bfloat16", 0.05)])
+def test_branches_share_no_memory_by_mistake(dtype: str, tolerance: float) -> None:
+    net = Branches()
+    mx.random.seed(5)
+    net.initialize(mx.init.Uniform(0.4))
+    x = mx.nd.random.normal(shape=(2, 4, 7, 6))
+    expected = [value.asnumpy() for value in net(x)]
+    net.cast(dtype)
+    net.hybridize()
+    x = x.astype(dtype)
+    for _ in range(3):
+        actual = [value.astype("float32").asnumpy() for value in net(x)]
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+
+
+@needs_onednn
+def test_batch_norm_that_cannot_be_folded() -> None:
+    norm = nn.BatchNorm(in_channels=8)
+    net = build(nn.Conv2D(8, 1, in_channels=4), nn.MaxPool2D(2), norm, nn.Activation("relu"))
+    net[2].running_mean.set_data(mx.nd.random.normal(shape=(8,)))
+    net[2].running_var.set_data(mx.nd.random.uniform(1, 2, shape=(8,)))
+    x = mx.nd.random.normal(shape=(2, 4, 6, 6))
+    hidden = functional.conv2d(tensor(x), tensor(net[0].weight.data()), tensor(net[0].bias.data()))
+    hidden = functional.batch_norm(
+        functional.max_pool2d(hidden, 2),
+        tensor(net[2].running_mean.data()),
+        tensor(net[2].running_var.data()),
+        tensor(net[2].gamma.data()),
+        tensor(net[2].beta.data()),
+        eps=1e-5,
+    ).relu()
+    np.testing.assert_allclose(run(net, x), hidden.numpy(), rtol=1e-4, atol=1e-5)
+    assert "onednn_binary" in kernels_of(net, x)
+
+
+@needs_onednn
+def test_dense_layers_in_a_region() -> None:
+    net = build(nn.Dense(300, in_units=200, activation="tanh"), nn.Dense(40, in_units=300, use_bias=False))
+    x = mx.nd.random.normal(shape=(16, 200))
+    hidden = torch.tanh(
+        functional.linear(tensor(x), tensor(net[0].weight.data()), tensor(net[0].bias.data()))
+    )
+    expected = functional.linear(hidden, tensor(net[1].weight.data()))
+    np.testing.assert_allclose(run(net, x), expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def convnet() -> nn.HybridSequential:
+    return build(
+        nn.Conv2D(8, 3, padding=1, in_channels=3, activation="relu"),
+        nn.MaxPool2D(2),
+        nn.Conv2D(16, 3, in_channels=8, activation="relu"),
+        nn.Dense(10, in_units=16 * 36),
+    )
+
+
+@needs_onednn
+def test_a_written_weight_is_used_at_the_next_call() -> None:
+    net, x = convnet(), mx.nd.random.normal(shape=(2, 3, 16, 16))
+    before = run(net, x)
+    net[0].weight.set_data(net[0].weight.data() * 2)
+    net[3].bias.data()[:] += 1
+    after = net(x).asnumpy()
+    net.hybridize(False)
+    np.testing.assert_allclose(after, net(x).asnumpy(), rtol=1e-4, atol=1e-4)
+    assert np.abs(after - before).max() > 0.5
+
+
+@needs_onednn
+def test_another_number_of_threads() -> None:
+    net, x = convnet(), mx.nd.random.normal(shape=(2, 3, 16, 16))
+    count = torch.get_num_threads()
+    expected = run(net, x)
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-5, atol=1e-5)
+    finally:
+        torch.set_num_threads(count)
+
+
+@needs_onednn
+def test_many_threads_in_one_region() -> None:
+    net = convnet()
+    images = [mx.nd.random.normal(shape=(2, 3, 16, 16)) for _ in range(8)]
+    net(images[0])
+    expected = [net(x).asnumpy() for x in images]
+    wrong: list[int] = []
+
+    def work(place: int) -> None:
+        for _ in range(40):
+            if not np.allclose(net(images[place]).asnumpy(), expected[place], rtol=1e-5, atol=1e-5):
+                wrong.append(place)
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong and not any(thread.is_alive() for thread in threads)
+
+
+@needs_onednn
+def test_results_of_calls_are_kept_apart() -> None:
+    net = convnet()
+    first, second = mx.nd.ones((2, 3, 16, 16)), mx.nd.zeros((2, 3, 16, 16))
+    net(first)
+    one = net(first)
+    kept = one.asnumpy().copy()
+    net(second)
+    np.testing.assert_array_equal(one.asnumpy(), kept)
+
+
+@needs_onednn
+@pytest.mark.parametrize("strides", ["channels last", "sliced", "transposed"])
+def test_inputs_in_any_memory_order(strides: str) -> None:
+    net, x = convnet(), mx.nd.random.normal(shape=(2, 3, 16, 16))
+    expected = run(net, x)
+    base = tensor(x)
+    if strides == "channels last":
+        given = base.contiguous(memory_format=torch.channels_last)
+    elif strides == "sliced":
+        wide = torch.zeros(2, 3, 16, 40)
+        wide[..., 5:21] = base
+        given = wide[..., 5:21]
+    else:
+        given = base.transpose(2, 3).contiguous().transpose(2, 3)
+    array = mx.nd.from_torch(given) if hasattr(mx.nd, "from_torch") else mx.nd.NDArray._wrap(given, mx.cpu())
+    np.testing.assert_allclose(net(array).asnumpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_onednn
+def test_what_onednn_refuses_runs_on_torch(monkeypatch) -> None:
+    refuse = {"tanh"}
+    original = interface.Library.eltwise
+
+    def eltwise(self, source, kind, scalars):
+        if kind in refuse:
+            raise interface.Unsupported("refused")
+        return original(self, source, kind, scalars)
+
+    monkeypatch.setattr(interface.Library, "eltwise", eltwise)
+    hyperbolic = Op(lambda F, x: F.tanh(x))
+    net = build(nn.Conv2D(8, 3, in_channels=4), nn.GlobalAvgPool2D(), hyperbolic, nn.Conv2D(4, 1))
+    x = mx.nd.random.normal(shape=(2, 4, 8, 8))
+    net(x)
+    net.hybridize(False)
+    expected = net(x).asnumpy()
+    net.hybridize()
+    np.testing.assert_allclose(run(net, x), expected, rtol=1e-5, atol=1e-5)
+    kernels = kernels_of(net, x)
+    assert "tanh" in kernels and kernels.count("onednn_convolution") == 2
+
+
+def test_without_the_interface_torch_runs_everything(monkeypatch) -> None:
+    monkeypatch.setattr(interface, "library", lambda: None)
+    net, x = convnet(), mx.nd.random.normal(shape=(2, 3, 16, 16))
+    actual = run(net, x)
+    net.hybridize(False)
+    np.testing.assert_allclose(actual, net(x).asnumpy(), rtol=1e-4, atol=1e-5)
+
+
+@needs_onednn
+def test_values_in_use_at_the_same_time_do_not_overlap() -> None:
+    import gc
+
+    net, x = Branches(), mx.nd.random.normal(shape=(2, 4, 7, 6))
+    net.initialize()
+    net.hybridize()
+    net(x)
+    net(x)
+    found = [each for each in gc.get_objects() if type(each) is Region]
+    assert found
+    for region in found:
+        for built in region._built.values():
+            lives: dict[int, tuple[int, int]] = {}
+            for time, step in enumerate(built.steps):
+                for _, value in step.arguments:
+                    buffer = value.place.index
+                    if value.place.where == "memory":
+                        lives[buffer] = (lives.get(buffer, (time,))[0], time)
+            for one, (start, end) in lives.items():
+                for other, (begin, finish) in lives.items():
+                    if one < other and start <= finish and begin <= end:
+                        low, base = built.offsets[one], built.offsets[other]
+                        assert low + built.sizes[one] <= base or base + built.sizes[other] <= low
+
+
+@needs_onednn
+def test_a_library_without_the_functions_is_refused(tmp_path) -> None:
+    text = tmp_path / "library.so"
+    text.write_bytes(b"no library at all")
+    with pytest.raises(OSError, match="ELF"):
+        interface._addresses(text)
