@@ -47,7 +47,26 @@ def test_no_factor_or_one_on_the_queries() -> None:
     def write(F, q, k, v):
         return F.batch_dot(F.softmax(F.batch_dot(q * 0.3, k, transpose_b=True), axis=-1), v)
 
-    assert run(write, (B, L, D), (B, M, D), (B, M, 5)) == ["_mul_scalar", "attention"]
+    assert run(write, (B, L, D), (B, M, D), (B, M, 5)) == ["attention"]
+
+
+def test_heads_of_a_projection_are_not_copied() -> None:
+    """Batch and heads stay two axes where the program joins them around the products only."""
+
+    def write(F, q, k, v):
+        def split(x):
+            x = F.npx.reshape(x, (-2, -2, 4, -1))
+            return F.npx.reshape(F.np.transpose(x, (0, 2, 1, 3)), (-5, -2, -2))
+
+        scores = F.npx.batch_dot(split(q) * 0.25, split(k), transpose_b=True)
+        mixed = F.npx.batch_dot(F.npx.softmax(scores, axis=-1), split(v))
+        mixed = F.np.transpose(F.npx.reshape(mixed, (-6, -1, 4, -2, -2)), (0, 2, 1, 3))
+        return F.npx.reshape(mixed, (-2, -2, -5))
+
+    names = run(write, (2, L, 16), (2, M, 16), (2, M, 16), np_kind=True)
+    assert names.count("attention") == 1
+    assert not {"_npi_multiply_scalar", "batch_dot", "softmax"} & set(names)
+    assert names.count("reshape") == 4
 
 
 @pytest.mark.parametrize("mask", [(1, L, M), (B, L, M), (B, 1, M)])

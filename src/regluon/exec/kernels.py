@@ -28,6 +28,7 @@ from ..ops.internal import (
     unary_functions,
 )
 from ..ops.opdef import Spec
+from ..passes.cleanup import RESHAPES, TRANSPOSES, permutation
 from ..passes.rewrite import Reads, Settings, make, rewrite, shape_of
 from .quantized import integer_candidates
 
@@ -130,6 +131,9 @@ def candidates(node: Node, inputs: tuple[Entry, ...], settings: Settings, layout
         return _dense(node, inputs, settings)
     if node.op is UNARY:
         return {"unary": lambda: _unary(node, inputs)}
+    view = _view(node, inputs)
+    if view is not None:
+        return {"view": lambda: view}
     return integer_candidates(node, inputs, settings)
 
 
@@ -308,11 +312,12 @@ TRANSPOSE_WEIGHT = constant_op("transpose_weight", _transpose_weight)
 PACK_LINEAR = constant_op("pack_linear", _pack_linear, "rows")
 
 
-def _reshaped(entry: Entry, shape: tuple[int, ...]) -> Entry:
+def _reshaped(entry: Entry, shape: tuple[int, ...], node: Node | None = None) -> Entry:
     op = InternalOp("reshape", Tensor.reshape, arguments=(Slot(0), shape), fresh=False)
     spec = entry.spec
     assert spec is not None
-    return make(op, entry.node, [entry], {}, [Spec(shape, spec.dtype)], f"{entry.node.name}_rows")
+    like, name = (entry.node, f"{entry.node.name}_rows") if node is None else (node, None)
+    return make(op, like, [entry], {}, [Spec(shape, spec.dtype)], name)
 
 
 class _Product:
@@ -453,6 +458,25 @@ def _onednn_product(product: _Product) -> Entry:
     arguments = (Slot(0), Slot(len(operands) - 1), Slot(1), offset, "add")
     op = InternalOp("onednn_linear", binary, arguments=arguments)
     return product.finish(make(op, node, operands, {}, [product.spec]), added=True)
+
+
+# Views ----------------------------------------------------------------------
+
+
+def _view(node: Node, inputs: tuple[Entry, ...]) -> Entry | None:
+    """A reshape or transpose of a known shape as one call of torch."""
+    name = node.op.name if node.op is not None else ""
+    if name in RESHAPES and node.full_attrs.get("order", "C") == "C":
+        before, after = shape_of(inputs[0]), shape_of(Entry(node, 0))
+        return None if before is None or after is None else _reshaped(inputs[0], after, node)
+    if name not in TRANSPOSES:
+        return None
+    shape = shape_of(inputs[0])
+    axes = None if shape is None else permutation(node, len(shape))
+    if axes is None:
+        return None
+    op = InternalOp("transpose", Tensor.permute, arguments=(Slot(0), axes), fresh=False)
+    return make(op, node, inputs, {}, node.specs)
 
 
 # Element by element ----------------------------------------------------------------------

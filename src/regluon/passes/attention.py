@@ -15,7 +15,9 @@ from torch.nn import functional
 
 from ..graph.node import Entry, Node
 from ..ops.internal import InternalOp
-from .cleanup import is_float
+from ..ops.opdef import Spec
+from ..ops.registry import get
+from .cleanup import RESHAPES, is_float
 from .layers import ADDITIONS
 from .rewrite import Reads, Settings, make, rewrite, shape_of
 
@@ -117,8 +119,39 @@ def _join(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         return None
     if any(e.spec is None or e.spec.dtype is not query.spec.dtype for e in (key, inputs[1], *mask)):  # type: ignore[union-attr]
         return None
-    turned = not product.full_attrs.get("transpose_b")
-    return [make(ATTENTION, node, [query, key, inputs[1], *mask], {"scale": scale, "turned": turned})]
+    factor = query.node.op is not None and _FACTORS.get(query.node.op.name)
+    if factor and reads.once(query):
+        scale *= factor(float(query.node.full_attrs["scalar"]))
+        query = query.node.inputs[0]
+    attrs = {"scale": scale, "turned": not product.full_attrs.get("transpose_b")}
+    operands = [query, key, inputs[1]]
+    by_head = None if mask else _by_head(operands)
+    if by_head is None:
+        return [make(ATTENTION, node, [*operands, *mask], attrs)]
+    heads, values, result = (shape_of(e) for e in (by_head[0], by_head[2], Entry(node, 0)))
+    if heads is None or values is None or result is None or query.spec is None:
+        return None
+    spec = Spec((*heads[:-1], values[-1]), query.spec.dtype)
+    joined = make(ATTENTION, node, by_head, attrs, [spec])
+    return [make(get("Reshape"), node, [joined], {"shape": result}, name=f"{node.name}_joined")]
+
+
+def _by_head(operands: Sequence[Entry]) -> list[Entry] | None:
+    """What queries, keys and values were with batch and heads as two axes, where these were made one.
+
+    They may lie in memory in any order then; as one axis they are copied.
+    """
+    sources = []
+    for entry in operands:
+        node, shape = entry.node, shape_of(entry)
+        source = node.inputs[0] if node.op is not None and node.op.name in RESHAPES else None
+        before = None if source is None else shape_of(source)
+        if source is None or before is None or shape is None or len(before) != 4 or len(shape) != 3:
+            return None
+        if before[0] * before[1] != shape[0] or before[2:] != shape[1:]:
+            return None
+        sources.append((source, before[:2]))
+    return [source for source, _ in sources] if len({heads for _, heads in sources}) == 1 else None
 
 
 def _scaled(entry: Entry, reads: Reads | None = None) -> tuple[Node | None, float]:

@@ -12,7 +12,7 @@ from ..ops.internal import InternalOp
 from ..ops.registry import get
 from .rewrite import Reads, Settings, has_dims, make, rewrite, shape_of
 
-__all__ = ["merge_repeats", "protect_outputs", "remove_identities", "simplify_shapes"]
+__all__ = ["merge_repeats", "permutation", "protect_outputs", "remove_identities", "simplify_shapes"]
 
 # At prediction these give their first input on, value for value.
 IDENTITIES = frozenset({"_copy", "_npi_copy", "BlockGrad", "_np_copy", "MakeLoss", "make_loss"})
@@ -74,7 +74,7 @@ def merge_repeats(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
     return rebuild(entries, replace)
 
 
-def _axes_of(node: Node, rank: int) -> tuple[int, ...] | None:
+def permutation(node: Node, rank: int) -> tuple[int, ...] | None:
     """The permutation that a transposing node does."""
     attrs = node.full_attrs
     if node.op is not None and node.op.name == "SwapAxis":
@@ -124,12 +124,12 @@ def _transpose(node: Node, source: Entry) -> Any:
     before = shape_of(source)
     if before is None:
         return None
-    axes = _axes_of(node, len(before))
+    axes = permutation(node, len(before))
     if axes is None:
         return None
     inner = source.node
     if inner.op is not None and inner.op.name in TRANSPOSES:
-        first = _axes_of(inner, len(before))
+        first = permutation(inner, len(before))
         if first is not None:
             axes = tuple(first[axis] for axis in axes)
             source = inner.inputs[0]

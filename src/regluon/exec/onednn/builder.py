@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ...graph.node import Entry, Node
-from ...ops.internal import ADD, AFFINE, CONVOLUTION, DENSE, UNARY
+from ...ops.internal import ADD, AFFINE, CONVOLUTION, DENSE, UNARY, constant_op
+from ...ops.opdef import Spec
 from ...passes.integers import (
     DEQUANTIZE,
     QUANTIZE,
@@ -20,6 +22,7 @@ from ...passes.integers import (
     QUANTIZED_MAX_POOL,
     Scale,
 )
+from ...passes.rewrite import make
 from ..quantized import filter_steps
 from . import interface
 from .forms import PRODUCTS, pooling_window, shape_at
@@ -27,6 +30,9 @@ from .interface import Descriptor, Library, Primitive, Unsupported
 from .region import Built, Place, Region, Step, Value, plan_memory
 
 __all__ = ["Refused", "build"]
+
+
+SINGLE = constant_op("single", Tensor.float)
 
 
 class Refused(Exception):
@@ -174,8 +180,8 @@ class _Builder:
             return by_kind[op](node)
         if op is ADD or op.name in PRODUCTS:
             return self._binary(node, "add" if op is ADD else "mul")
-        if op.name == "Pooling":
-            return self._pooling(node)
+        if op.name in ("Pooling", "LayerNorm"):
+            return self._pooling(node) if op.name == "Pooling" else self._layer_norm(node)
         return self._concat(node) if op.name == "Concat" else self._flatten(node)
 
     def _post(self, node: Node) -> list[tuple[Any, ...]]:
@@ -188,6 +194,17 @@ class _Builder:
         descriptor = self.api.plain(shape, entry.spec.dtype)
         place = self.region.constant((id(entry.node), entry.index), lambda: entry)
         return Value(descriptor, Place("constant", place))
+
+    def _single(self, entry: Entry) -> Value:
+        """A vector of constants in float32."""
+        shape, spec = shape_at(entry), Spec(shape_at(entry), torch.float32)
+        if entry.spec is not None and entry.spec.dtype is torch.float32:
+            return self._vector(entry, shape)
+        place = self.region.constant(
+            (id(entry.node), entry.index, "single"),
+            lambda: make(SINGLE, entry.node, [entry], {}, [spec], f"{entry.node.name}_single"),
+        )
+        return Value(self.api.plain(shape, torch.float32), Place("constant", place))
 
     def _number(self, value: float, dtype: torch.dtype) -> Value:
         return Value(self.api.plain((1,), dtype), Place("fixed", self.region.number(value, dtype)))
@@ -290,7 +307,7 @@ class _Builder:
         entry = node.inputs[-1]
         other = self._of(entry)
         scale = residual if isinstance(residual, Scale) else None
-        free = scale is None and entry.spec == (node.specs or [None])[0]
+        free = scale is None and node.specs is not None and entry.spec == node.specs[0]
         if self._may_overwrite(entry) and (free or other.descriptor == target):
             result = Value(other.descriptor, other.place)
         elif scale is not None:
@@ -355,6 +372,22 @@ class _Builder:
         source = self._of(entry)
         primitive = self.api.eltwise(source.descriptor, node.attrs["kind"], node.attrs.get("scalars") or ())
         return self._add(primitive, {interface.SOURCE: source}, self._result(source.descriptor, entry), node)
+
+    def _layer_norm(self, node: Node) -> Value:
+        entry, gamma, beta = node.inputs
+        spec = entry.spec
+        assert spec is not None
+        shape = tuple(spec.shape)
+        source = self._plain(entry, shape, node)
+        primitive = self.api.layer_norm(source.descriptor, node.full_attrs["eps"])
+        arguments = {
+            interface.SOURCE: source,
+            interface.GAMMA: self._single(gamma),
+            interface.BETA: self._single(beta),
+        }
+        result = source.place is self._of(entry).place and self._may_overwrite(entry)
+        made = Value(source.descriptor, source.place) if result else self._buffer(source.descriptor)
+        return self._add(primitive, arguments, made, node)
 
     def _affine(self, node: Node) -> Value:
         entry, channels = node.inputs[0], shape_at(node.inputs[0])[1]

@@ -62,7 +62,9 @@ def suits(node: Node, settings: Settings) -> bool:
     constants = [settings.is_constant(entry) for entry in node.inputs]
     if node.op in _INTEGERS:
         return _suits_integers(node, constants)
-    if not runs_here([*node.inputs, Entry(node, 0)]) and node.op is not AFFINE:
+    # Factors and offsets may be more precise than the data.
+    mixed = node.op is AFFINE or node.op.name == "LayerNorm"
+    if not runs_here([*(node.inputs[:1] if mixed else node.inputs), Entry(node, 0)]):
         return False
     weights = all(constants[1 : 3 if attrs.get("bias") else 2])
     residual = bool(attrs.get("residual")) and constants[-1]
@@ -72,6 +74,10 @@ def suits(node: Node, settings: Settings) -> bool:
         return 2 <= rank <= 5 and not any(constants)
     if node.op is AFFINE:
         return rank == 4 and attrs["axis"] == 1 and all(constants[1:]) and spec.dtype is torch.float32
+    if node.op.name == "LayerNorm":
+        attrs = node.full_attrs
+        last = attrs["axis"] % rank == rank - 1 and not attrs["output_mean_var"]
+        return last and 2 <= rank <= 5 and all(constants[1:]) and not constants[0]
     if node.op.name == "Pooling":
         return rank == 4 and pooling_window(node) is not None
     if node.op.name == "Concat":

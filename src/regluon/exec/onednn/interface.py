@@ -33,13 +33,14 @@ TYPES |= {torch.int32: 4, torch.int8: 5, torch.uint8: 6}
 SOURCE, SOURCE_1, DESTINATION, WEIGHTS, BIAS, SCRATCHPAD = 1, 2, 17, 33, 41, 80
 MULTIPLE_SOURCE, POST_OPERATION = 1024, 32768
 SCALES, ZERO_POINTS = 4096, 8192
+GAMMA, BETA = 51, 52
 # Queries.
 _IMPLEMENTATION = 8
 _SOURCE_MD, _WEIGHTS_MD, _DESTINATION_MD, _SCRATCHPAD_MD = 129, 131, 133, 136
 # Algorithms.
 BINARY = {"add": 0x1FFF0, "mul": 0x1FFF1}
 POOLING = {"max": 0x1FF, "avg_include": 0x2FF, "avg_exclude": 0x3FF}
-_CONVOLUTION_DIRECT, _ANY, _FORWARD_INFERENCE, _USER_SCRATCHPAD = 1, 1, 96, 1
+_CONVOLUTION_DIRECT, _ANY, _FORWARD_INFERENCE, _USER_SCRATCHPAD, _SCALE_AND_SHIFT = 1, 1, 96, 1, 6
 # Activations by our names: the algorithm, and where its two numbers come from: the scalars given, or these.
 ELTWISE: dict[str, tuple[int, tuple[float, float]]] = {
     "relu": (0x20, (0.0, 0.0)),
@@ -90,6 +91,10 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "eltwise_forward_primitive_desc_create": (_int, (_p, _p, _int, _int, _p, _p, _float, _float, _p)),
     "binary_primitive_desc_create": (_int, (_p, _p, _int, _p, _p, _p, _p)),
     "concat_primitive_desc_create": (_int, (_p, _p, _p, _int, _int, _p, _p)),
+    "layer_normalization_forward_primitive_desc_create_v2": (
+        _int,
+        (_p, _p, _int, _p, _p, _p, _int, _float, ctypes.c_uint, _p),
+    ),
     "matmul_primitive_desc_create": (_int, (_p, _p, _p, _p, _p, _p, _p)),
     "reorder_primitive_desc_create": (_int, (_p, _p, _p, _p, _p, _p)),
 }
@@ -334,10 +339,10 @@ class Library:
                 raise Unsupported(f"no zero point of argument {place}")
         return attributes
 
-    def _primitive(self, name: str, *arguments: Any, **more: Any) -> Primitive:
+    def _primitive(self, name: str, *arguments: Any, version: str = "", **more: Any) -> Primitive:
         attributes = self._attributes(**more)
         given = [a.pointer if isinstance(a, Descriptor) else a for a in arguments]
-        description = self.create(f"{name}_primitive_desc_create", *given, attributes.pointer)
+        description = self.create(f"{name}_primitive_desc_create{version}", *given, attributes.pointer)
         return Primitive(self, description, name.removesuffix("_forward"))
 
     def convolution(
@@ -416,6 +421,21 @@ class Library:
     ) -> Primitive:
         """A product of matrices, of shapes (m, k), (k, n), (1, n) and (m, n)."""
         return self._primitive("matmul", self.engine, source, weights, bias, destination, **more)
+
+    def layer_norm(self, source: Descriptor, epsilon: float) -> Primitive:
+        """Normalization over the last axis, with a factor and an offset in float32."""
+        return self._primitive(
+            "layer_normalization_forward",
+            self.engine,
+            _FORWARD_INFERENCE,
+            source,
+            source,
+            None,
+            TYPES[torch.float32],
+            epsilon,
+            _SCALE_AND_SHIFT,
+            version="_v2",
+        )
 
     def reorder(self, source: Descriptor, destination: Descriptor, **more: Any) -> Primitive:
         """A copy into another format or type."""
