@@ -186,6 +186,30 @@ def test_values_used_twice_are_not_overwritten() -> None:
             close(value.asnumpy(), wanted)
 
 
+class ResidualOfAView(nn.HybridBlock):
+    """A convolution and its residual read the same value through two changes of layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.Conv2D(8, 1, activation="relu", in_channels=8)
+        self.body = nn.Conv2D(8, 3, padding=1, in_channels=8)
+
+    def forward(self, x):
+        x = mx.np.pad(self.before(x), ((0, 0), (0, 0), (1, 1), (1, 1)), mode="reflect")
+        return mx.npx.relu(x + self.body(x))
+
+
+def test_a_residual_that_the_convolution_reads_too_is_not_overwritten() -> None:
+    net = ResidualOfAView()
+    mx.random.seed(4)
+    net.initialize(mx.init.Xavier())
+    x = mx.np.array(np.random.default_rng(4).normal(size=(2, 8, 9, 9)).astype("float32"))
+    expected = imperative(net, x)
+    net.hybridize()
+    for _ in range(CALLS):
+        close(net(x).asnumpy(), expected)
+
+
 def test_train_mode_without_recording_uses_the_batch() -> None:
     net, x = small_net(), data(4, 3, 8, 8)
     with mx.autograd.train_mode():

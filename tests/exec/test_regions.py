@@ -195,6 +195,85 @@ def test_dense_layers_in_a_region() -> None:
     np.testing.assert_allclose(run(net, x), expected.numpy(), rtol=1e-4, atol=1e-4)
 
 
+@needs_onednn
+@pytest.mark.parametrize("layers, both, width", [(1, False, 5), (1, True, 5), (3, False, 8)])
+@pytest.mark.parametrize("states", [False, True])
+def test_lstm(layers: int, both: bool, width: int, states: bool) -> None:
+    net = mx.gluon.rnn.LSTM(8, layers, bidirectional=both, input_size=width)
+    mx.random.seed(2)
+    net.initialize(mx.init.Uniform(0.5))
+    net.hybridize()
+    x = mx.nd.random.normal(shape=(6, 3, width))
+    reference = torch.nn.LSTM(width, 8, layers, bidirectional=both)
+    start = [mx.nd.random.normal(shape=(layers * (1 + both), 3, 8)) for _ in range(2)]
+    # The vector holds every cell's weights, then every cell's biases.
+    ends = [f"l{layer}{end}" for layer in range(layers) for end in ("", "_reverse")[: 1 + both]]
+    names = [f"{kind}_{own}_{end}" for kind in ("weight", "bias") for end in ends for own in ("ih", "hh")]
+    flat = torch.cat([getattr(reference, name).detach().flatten() for name in names])
+    net.rnn_param.set_data(mx.np.array(flat.numpy()))
+    with torch.no_grad():
+        if states:
+            expected, ended = reference(tensor(x), tuple(map(tensor, start)))
+            for _ in range(2):
+                output, after = net(x, start)
+            for one, other in zip(after, ended, strict=True):
+                np.testing.assert_allclose(one.asnumpy(), other.numpy(), rtol=1e-4, atol=1e-5)
+            kernels = [kernel.kernel for kernel in net.explain(x, start).kernels]
+        else:
+            expected, _ = reference(tensor(x))
+            for _ in range(2):
+                output = net(x)
+            kernels = kernels_of(net, x)
+    np.testing.assert_allclose(output.asnumpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
+    assert "onednn_lstm" in kernels
+
+
+class Encoder(mx.gluon.HybridBlock):
+    """Attention and a feed-forward part, each with a sum and a normalization."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        projections = (nn.Dense(32, flatten=False, in_units=32) for _ in range(4))
+        self.query, self.key, self.value, self.out = projections
+        self.norm, self.second = nn.LayerNorm(in_channels=32), nn.LayerNorm(in_channels=32)
+        self.wide = nn.Dense(64, flatten=False, in_units=32)
+        self.narrow = nn.Dense(32, flatten=False, in_units=64)
+
+    def forward(self, x):
+        np_, npx = mx.np, mx.npx
+
+        def split(y):
+            y = np_.transpose(npx.reshape(y, (-2, -2, 4, -1)), (0, 2, 1, 3))
+            return npx.reshape(y, (-5, -2, -2))
+
+        scores = npx.batch_dot(split(self.query(x)) * 0.35, split(self.key(x)), transpose_b=True)
+        mixed = npx.batch_dot(npx.softmax(scores, axis=-1), split(self.value(x)))
+        mixed = np_.transpose(npx.reshape(mixed, (-6, -1, 4, -2, -2)), (0, 2, 1, 3))
+        x = self.norm(x + self.out(npx.reshape(mixed, (-2, -2, -5))))
+        return self.second(x + self.narrow(npx.relu(self.wide(x))))
+
+
+@needs_onednn
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_encoder_in_mixed_precision(dtype: str) -> None:
+    net = Encoder()
+    mx.random.seed(4)
+    net.initialize(mx.init.Uniform(0.2))
+    x = mx.np.random.normal(size=(2, 24, 32))
+    expected = net(x).asnumpy()
+    net.hybridize()
+    net(x)
+    if dtype != "float32":
+        net = mx.amp.convert_hybrid_block(net, target_dtype=dtype, cast_optional_params=True)
+        net.hybridize()
+        net(x)
+    tolerance = 1e-4 if dtype == "float32" else 0.05
+    np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=tolerance, atol=tolerance)
+    kernels = {kernel.kernel for kernel in net.explain(x).kernels}
+    assert {"attention", "onednn_layer_normalization", "onednn_matmul"} <= kernels
+    assert not {"softmax", "amp_cast", "_npi_add", "LayerNorm"} & kernels
+
+
 def convnet() -> nn.HybridSequential:
     return build(
         nn.Conv2D(8, 3, padding=1, in_channels=3, activation="relu"),

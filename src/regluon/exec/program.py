@@ -297,7 +297,8 @@ class _Memory:
         root = self._root(id(entry.node))
         if root in self._borrowed or entry.node.outputs != 1:
             return False
-        used_twice = sum(e.node is entry.node for e in node.inputs) > 1
+        # Another input may be a view of the same memory.
+        used_twice = sum(self._root(id(e.node)) == root for e in node.inputs) > 1
         return not used_twice and self._last[root] == self._index[id(node)]
 
 

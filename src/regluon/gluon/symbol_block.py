@@ -9,6 +9,7 @@ from typing import Any
 from ..base import config, dtypes
 from ..base.errors import MXNetError
 from ..graph.dims import Dim, combined
+from ..graph.infer import has_open_sizes
 from ..graph.node import Entry, Node, arguments_of, topological
 from ..ops.params import _literal
 from ..runtime.handles import kinds
@@ -218,7 +219,7 @@ class SymbolBlock(HybridBlock):
 
     def _open_shapes(self, tracer: Any, replaced: dict[int, Entry]) -> dict[int, tuple[Any, ...]]:
         """Shapes for the arrays of unknown sizes in the graph, as sizes of the trace's inputs."""
-        if config.is_np_shape():
+        if config.is_np_shape() or not any(map(has_open_sizes, topological(self._outputs))):
             return {}
         entries = [replaced[id(node)] for node in self._input_nodes]
         own = {node.name: node for node in topological(self._outputs) if node.op is None}

@@ -17,7 +17,7 @@ from ..graph.node import Entry, Node
 from ..ops.internal import InternalOp
 from ..ops.opdef import Spec
 from ..ops.registry import get
-from .cleanup import RESHAPES, is_float
+from .cleanup import CASTS, RESHAPES, is_float
 from .layers import ADDITIONS
 from .rewrite import Reads, Settings, make, rewrite, shape_of
 
@@ -75,9 +75,20 @@ def join_attention(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
     return rewrite(entries, replace)
 
 
-def _softmax_of(entry: Entry) -> Entry | None:
-    """What a plain softmax over the last axis is taken of."""
+def _softmax_of(entry: Entry, reads: Reads) -> Entry | None:
+    """What a plain softmax over the last axis is taken of.
+
+    A softmax in float32 between two casts counts: attention in 16 bits computes it in float32 itself.
+    """
     node = entry.node
+    if _is_cast(node):
+        inside = node.inputs[0]
+        scores = _softmax_of(inside, reads) if reads.once(inside) else None
+        if scores is None or not _is_cast(scores.node) or not reads.once(scores):
+            return None
+        source = scores.node.inputs[0]
+        low = source.spec is not None and entry.spec is not None and source.spec.dtype is entry.spec.dtype
+        return source if low and is_float(source) else None
     if node.op is None or node.op.name not in ("softmax", "_npx_softmax") or len(node.inputs) != 1:
         return None
     attrs = node.full_attrs
@@ -89,6 +100,10 @@ def _softmax_of(entry: Entry) -> Entry | None:
     return node.inputs[0]
 
 
+def _is_cast(node: Node) -> bool:
+    return node.op is not None and node.op.name in CASTS
+
+
 def _product(entry: Entry) -> Node | None:
     node = entry.node
     if node.op is None or node.op.name not in ("batch_dot", "_npi_matmul"):
@@ -97,7 +112,7 @@ def _product(entry: Entry) -> Node | None:
 
 
 def _join(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
-    scores = _softmax_of(inputs[0])
+    scores = _softmax_of(inputs[0], reads)
     if scores is None or not reads.once(scores):
         return None
     mask: list[Entry] = []
@@ -174,7 +189,7 @@ def _scaled(entry: Entry, reads: Reads | None = None) -> tuple[Node | None, floa
 
 
 def _join_interleaved(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
-    scores = _softmax_of(inputs[1])
+    scores = _softmax_of(inputs[1], reads)
     if scores is None or not reads.once(scores):
         return None
     product = scores.node

@@ -41,6 +41,8 @@ def _add(node: Node, inputs: tuple[Entry, ...], own: int, other: int) -> Any:
         return None
     if layer.attrs.get("transposed") or inputs[other].node is layer:
         return None
+    if layer.specs is None or node.specs is None or layer.specs[0] != node.specs[0]:
+        return None
     assert layer.op is not None
     attrs = {**layer.attrs, "residual": True}
     return [make(layer.op, layer, [*layer.inputs, inputs[other]], attrs, node.specs)]

@@ -48,6 +48,9 @@ def use_common_forms(entries: Sequence[Entry], settings: Settings) -> list[Entry
             return [make(UNARY, node, inputs[:1], {"kind": kind, "scalars": scalars})]
         if is_addition(node, inputs):
             return [make(ADD, node, inputs)]
+        if is_mixed_addition(node, inputs):
+            own = node.specs[0].dtype if node.specs else None
+            return [make(ADD, node, sorted(inputs, key=lambda e: e.spec is None or e.spec.dtype is not own))]
         return None
 
     return rewrite(entries, replace)
@@ -59,6 +62,16 @@ def is_addition(node: Node, inputs: Sequence[Entry]) -> bool:
         return False
     first, second = inputs[0].spec, inputs[1].spec
     return first is not None and first == second and is_float(inputs[0])
+
+
+def is_mixed_addition(node: Node, inputs: Sequence[Entry]) -> bool:
+    """Whether a node adds values of one shape and of two floating types, in the wider of them."""
+    if node.op is None or node.op.name not in ADDITIONS or node.specs is None:
+        return False
+    first, second, own = inputs[0].spec, inputs[1].spec, node.specs[0]
+    if first is None or second is None or tuple(first.shape) != tuple(second.shape):
+        return False
+    return own.dtype is torch.float32 and own in (first, second) and all(map(is_float, inputs))
 
 
 def activation_of(node: Node) -> tuple[str, tuple[float, ...]] | None:

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from ...graph.node import Entry, Node
+from ...ops.defs.rnn import layout_of
 from ...ops.internal import ADD, AFFINE, CONVOLUTION, DENSE, UNARY, constant_op
 from ...ops.opdef import Spec
+from ...passes.cleanup import CASTS
 from ...passes.integers import (
     DEQUANTIZE,
     QUANTIZE,
@@ -33,6 +35,28 @@ __all__ = ["Refused", "build"]
 
 
 SINGLE = constant_op("single", Tensor.float)
+
+
+def _lstm_part(parameters: Tensor, *, attrs: dict[str, Any], width: int, part: int) -> Tensor:
+    """Of all cells: the weights of the data, those of the state, or the sums of the two biases."""
+    layout = layout_of(attrs)
+    tensors = layout.unpack(parameters, width)
+    if part < 2:
+        return torch.stack(tensors[part::4])
+    return torch.stack([a + b for a, b in zip(tensors[2::4], tensors[3::4], strict=True)])
+
+
+LSTM_PART = constant_op("lstm_weights", _lstm_part, "attrs", "width", "part")
+
+
+def lstm_part(node: Node, part: int) -> Entry:
+    """A part of an LSTM's parameters as a node of its own."""
+    attrs, width = node.full_attrs, shape_at(node.inputs[0])[2]
+    cells, rows = attrs["num_layers"] * (2 if attrs["bidirectional"] else 1), 4 * attrs["state_size"]
+    shape = (cells, rows) if part == 2 else (cells, rows, width if part == 0 else attrs["state_size"])
+    own = {"attrs": attrs, "width": width, "part": part}
+    name = f"{node.name}_{('weights', 'recurrent_weights', 'bias')[part]}"
+    return make(LSTM_PART, node, [node.inputs[1]], own, [Spec(shape, torch.float32)], name)
 
 
 class Refused(Exception):
@@ -83,10 +107,12 @@ class _Builder:
             self.values[id(entry.node), entry.index] = Value(descriptor, Place("input", index))
         for node in self.group.nodes:
             try:
-                value = self.values[id(node), 0] = self._made(node)
+                made = self._lstm(node) if node.op and node.op.name == "RNN" else [self._made(node)]
             except Unsupported as error:
                 raise Refused(node.name) from error
-            self.holders[id(value.place)].append((id(node), 0))
+            for index, value in enumerate(made):
+                self.values[id(node), index] = value
+                self.holders[id(value.place)].append((id(node), index))
             for entry in node.inputs:
                 self.reads[id(entry.node), entry.index] -= 1
         for index, (entry, channels_last) in enumerate(zip(self.group.outputs, region.last, strict=True)):
@@ -180,6 +206,8 @@ class _Builder:
             return by_kind[op](node)
         if op is ADD or op.name in PRODUCTS:
             return self._binary(node, "add" if op is ADD else "mul")
+        if op.name in CASTS:
+            return self._cast(node)
         if op.name in ("Pooling", "LayerNorm"):
             return self._pooling(node) if op.name == "Pooling" else self._layer_norm(node)
         return self._concat(node) if op.name == "Concat" else self._flatten(node)
@@ -246,10 +274,13 @@ class _Builder:
         return self.api.any(shape, dtype)
 
     def _weight(self, entry: Entry, source: Descriptor, primitive: Primitive) -> Value:
-        packing = self.region.packing
         assert primitive.weights is not None
+        return self._packed(lambda: entry, source, primitive.weights)
+
+    def _packed(self, entry: Callable[[], Entry], source: Descriptor, wanted: Descriptor) -> Value:
+        packing = self.region.packing
         if not self.renewed:
-            packing.append((entry, source, primitive.weights))
+            packing.append((entry(), source, wanted))
         self.weights += 1
         return Value(packing[self.weights - 1][2], Place("packed", self.weights - 1))
 
@@ -389,6 +420,46 @@ class _Builder:
         made = Value(source.descriptor, source.place) if result else self._buffer(source.descriptor)
         return self._add(primitive, arguments, made, node)
 
+    def _lstm(self, node: Node) -> list[Value]:
+        """All layers as one primitive; the weights are cut out of the vector of parameters."""
+        api, attrs, inputs = self.api, node.full_attrs, node.inputs
+        (length, batch, width), hidden = shape_at(inputs[0]), attrs["state_size"]
+        layers, directions = attrs["num_layers"], 2 if attrs["bidirectional"] else 1
+        single = torch.float32
+        data = self._plain(inputs[0], (length, batch, width), node)
+        states = [self._plain(e, (layers, directions, batch, hidden), node) for e in inputs[2:4]]
+        shapes = [(layers, directions, each, 4, hidden) for each in (width, hidden)]
+        first, second = (api.any(shape, single) for shape in shapes)
+        if self.renewed:
+            first, second = (self.region.packing[self.weights + i][2] for i in range(2))
+        bias = api.plain((layers, directions, 4, hidden), single)
+        result = api.plain((length, batch, directions * hidden), single)
+        more = node.outputs > 1
+        given = (data.descriptor, states[0].descriptor, (first, second), bias, result)
+        primitive = api.lstm(*given, directions == 2, more)
+        assert primitive.weights is not None and primitive.recurrent_weights is not None
+        arguments = dict(zip((interface.STATE, interface.CELL), states, strict=True))
+        arguments[interface.SOURCE] = data
+        kinds = (
+            (interface.WEIGHTS, primitive.weights),
+            (interface.RECURRENT_WEIGHTS, primitive.recurrent_weights),
+        )
+        for part, (place, descriptor) in enumerate(kinds):
+            size = shapes[part][2]
+            # Rows-first in the parameters: (gates, hidden, inputs).
+            rows = 4 * hidden * size
+            source = api.plain(shapes[part], single, (directions * rows, rows, 1, hidden * size, size))
+            arguments[place] = self._packed(lambda p=part: lstm_part(node, p), source, descriptor)  # type: ignore[misc]
+        place = self.region.constant((id(node), "bias"), lambda: lstm_part(node, 2))
+        arguments[interface.BIAS] = Value(bias, Place("constant", place))
+        made = [self._buffer(result)]
+        if more:
+            made += [self._buffer(states[0].descriptor) for _ in range(2)]
+            arguments |= dict(zip((interface.LAST_STATE, interface.LAST_CELL), made[1:], strict=True))
+        self._add(primitive, arguments, made[0], node)
+        outer = api.plain((layers * directions, batch, hidden), single)
+        return [made[0], *(Value(outer, value.place) for value in made[1:])]
+
     def _affine(self, node: Node) -> Value:
         entry, channels = node.inputs[0], shape_at(node.inputs[0])[1]
         source = self._of(entry)
@@ -404,11 +475,19 @@ class _Builder:
 
     def _binary(self, node: Node, kind: str) -> Value:
         first, second = map(self._of, node.inputs)
-        if shape_at(node.inputs[0]) == shape_at(node.inputs[1]):
+        same_type = node.inputs[0].spec == node.inputs[1].spec
+        if same_type:
             second = self._in(second, first.descriptor, node)
         primitive = self.api.binary(kind, first.descriptor, second.descriptor, first.descriptor)
         result = self._result(first.descriptor, node.inputs[0])
         return self._add(primitive, {interface.SOURCE: first, interface.SOURCE_1: second}, result, node)
+
+    def _cast(self, node: Node) -> Value:
+        source, spec = self._of(node.inputs[0]), node.specs[0] if node.specs else None
+        assert spec is not None
+        target = self._outside(tuple(spec.shape), spec.dtype, len(spec.shape) == 4)
+        primitive = self.api.reorder(source.descriptor, target)
+        return self._add(primitive, {interface.SOURCE: source}, self._buffer(target), node)
 
     def _pooling(self, node: Node) -> Value:
         if node.op is QUANTIZED_MAX_POOL:

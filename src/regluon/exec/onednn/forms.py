@@ -10,6 +10,7 @@ import torch
 
 from ...graph.node import Entry, Node
 from ...ops.internal import ADD, AFFINE, CONVOLUTION, DENSE, UNARY
+from ...passes.cleanup import CASTS
 from ...passes.integers import (
     DEQUANTIZE,
     QUANTIZE,
@@ -50,7 +51,11 @@ def shape_at(entry: Entry) -> tuple[int, ...]:
 def suits(node: Node, settings: Settings) -> bool:
     """Whether there may be a primitive for a node."""
     specs = node.specs
-    if specs is None or node.outputs != 1 or node.op is None:
+    if specs is None or node.op is None:
+        return False
+    if node.op.name == "RNN":
+        return _suits_lstm(node, settings)
+    if node.outputs != 1:
         return False
     spec, shapes = specs[0], [shape_of(entry) for entry in node.inputs]
     if any(shape is None or 0 in shape for shape in [shape_of(Entry(node, 0)), *shapes]):
@@ -62,6 +67,10 @@ def suits(node: Node, settings: Settings) -> bool:
     constants = [settings.is_constant(entry) for entry in node.inputs]
     if node.op in _INTEGERS:
         return _suits_integers(node, constants)
+    if node.op.name in CASTS or node.op is ADD:
+        # Types may differ; each has its own kernels.
+        each = all(runs_here([entry]) for entry in [*node.inputs, Entry(node, 0)])
+        return each and 2 <= rank <= 5 and not any(constants)
     # Factors and offsets may be more precise than the data.
     mixed = node.op is AFFINE or node.op.name == "LayerNorm"
     if not runs_here([*(node.inputs[:1] if mixed else node.inputs), Entry(node, 0)]):
@@ -70,7 +79,7 @@ def suits(node: Node, settings: Settings) -> bool:
     residual = bool(attrs.get("residual")) and constants[-1]
     if node.op in (CONVOLUTION, DENSE):
         return not attrs.get("transposed") and weights and not constants[0] and not residual
-    if node.op in (UNARY, ADD):
+    if node.op is UNARY:
         return 2 <= rank <= 5 and not any(constants)
     if node.op is AFFINE:
         return rank == 4 and attrs["axis"] == 1 and all(constants[1:]) and spec.dtype is torch.float32
@@ -85,6 +94,22 @@ def suits(node: Node, settings: Settings) -> bool:
     if node.op.name in FLATTENINGS:
         return True
     return node.op.name in PRODUCTS and rank == 4 and not any(constants) and _repeats(shapes)
+
+
+def _suits_lstm(node: Node, settings: Settings) -> bool:
+    """An LSTM without what only some of them have; oneDNN's layers all have one width."""
+    attrs, inputs = node.full_attrs, node.inputs
+    shape = shape_of(inputs[0])
+    special = ("projection_size", "use_sequence_length", "lstm_state_clip_min", "lstm_state_clip_max")
+    if attrs["mode"] != "lstm" or any(attrs[name] for name in special) or shape is None or 0 in shape:
+        return False
+    if not all(e.spec is not None and e.spec.dtype is torch.float32 for e in inputs):
+        return False
+    layers = attrs["num_layers"]
+    if layers > 1 and (shape[2] != attrs["state_size"] or attrs["bidirectional"]):
+        return False
+    draws = settings.training and layers > 1 and attrs["p"] > 0
+    return not draws and [settings.is_constant(entry) for entry in inputs] == [False, True, False, False]
 
 
 def _suits_integers(node: Node, constants: list[bool]) -> bool:
@@ -105,7 +130,7 @@ def _repeats(shapes: Sequence[Any]) -> bool:
 
 def is_work(node: Node) -> bool:
     """Whether a node alone is worth a region."""
-    if node.op in (CONVOLUTION, *_INTEGER_LAYERS):
+    if node.op in (CONVOLUTION, *_INTEGER_LAYERS) or (node.op is not None and node.op.name == "RNN"):
         return True
     return (
         node.op is DENSE

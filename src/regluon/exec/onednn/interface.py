@@ -34,13 +34,15 @@ SOURCE, SOURCE_1, DESTINATION, WEIGHTS, BIAS, SCRATCHPAD = 1, 2, 17, 33, 41, 80
 MULTIPLE_SOURCE, POST_OPERATION = 1024, 32768
 SCALES, ZERO_POINTS = 4096, 8192
 GAMMA, BETA = 51, 52
+STATE, CELL, LAST_STATE, LAST_CELL, RECURRENT_WEIGHTS = 2, 3, 18, 19, 34
 # Queries.
 _IMPLEMENTATION = 8
-_SOURCE_MD, _WEIGHTS_MD, _DESTINATION_MD, _SCRATCHPAD_MD = 129, 131, 133, 136
+_SOURCE_MD, _WEIGHTS_MD, _DESTINATION_MD, _SCRATCHPAD_MD, _ARGUMENT_MD = 129, 131, 133, 136, 255
 # Algorithms.
 BINARY = {"add": 0x1FFF0, "mul": 0x1FFF1}
 POOLING = {"max": 0x1FF, "avg_include": 0x2FF, "avg_exclude": 0x3FF}
 _CONVOLUTION_DIRECT, _ANY, _FORWARD_INFERENCE, _USER_SCRATCHPAD, _SCALE_AND_SHIFT = 1, 1, 96, 1, 6
+_FORWARD, _BOTH_WAYS = 1, 3
 # Activations by our names: the algorithm, and where its two numbers come from: the scalars given, or these.
 ELTWISE: dict[str, tuple[int, tuple[float, float]]] = {
     "relu": (0x20, (0.0, 0.0)),
@@ -94,6 +96,10 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "layer_normalization_forward_primitive_desc_create_v2": (
         _int,
         (_p, _p, _int, _p, _p, _p, _int, _float, ctypes.c_uint, _p),
+    ),
+    "lstm_forward_primitive_desc_create": (
+        _int,
+        (_p, _p, _int, _int, *[_p] * 11, ctypes.c_uint, _p),
     ),
     "matmul_primitive_desc_create": (_int, (_p, _p, _p, _p, _p, _p, _p)),
     "reorder_primitive_desc_create": (_int, (_p, _p, _p, _p, _p, _p)),
@@ -227,7 +233,15 @@ class Descriptor(_Owned):
 class Primitive(_Owned):
     """A kernel for given memory descriptors; many threads may execute it at once."""
 
-    __slots__ = ("destination", "implementation", "kind", "scratchpad", "source", "weights")
+    __slots__ = (
+        "destination",
+        "implementation",
+        "kind",
+        "recurrent_weights",
+        "scratchpad",
+        "source",
+        "weights",
+    )
 
     def __init__(self, api: Library, description: int | None, kind: str) -> None:
         # "convolution", "pooling", ...
@@ -240,6 +254,9 @@ class Primitive(_Owned):
             self.implementation = (text.value or b"").decode()
             self.source = api.queried(description, _SOURCE_MD)
             self.weights = api.queried(description, _WEIGHTS_MD)
+            self.recurrent_weights = (
+                api.queried(description, _ARGUMENT_MD, RECURRENT_WEIGHTS) if kind == "lstm" else None
+            )
             self.destination = api.queried(description, _DESTINATION_MD)
             self.scratchpad = api.queried(description, _SCRATCHPAD_MD)
         finally:
@@ -279,9 +296,9 @@ class Library:
             raise Unsupported(f"{name} gave status {status}")
         return made.value
 
-    def queried(self, description: int | None, what: int) -> Descriptor | None:
+    def queried(self, description: int | None, what: int, index: int = 0) -> Descriptor | None:
         """A memory descriptor of a primitive, None where it has none."""
-        found = self.primitive_desc_query_md(description, what, 0)
+        found = self.primitive_desc_query_md(description, what, index)
         if not found:
             return None
         return Descriptor(self.create("memory_desc_clone", found), self)
@@ -436,6 +453,23 @@ class Library:
             _SCALE_AND_SHIFT,
             version="_v2",
         )
+
+    def lstm(
+        self,
+        data: Descriptor,
+        states: Descriptor,
+        weights: tuple[Descriptor, Descriptor],
+        bias: Descriptor,
+        result: Descriptor,
+        both_ways: bool,
+        gives_states: bool,
+    ) -> Primitive:
+        """Layers of LSTM cells on (length, batch, width) data, with (layers, directions, ...) weights."""
+        last = states if gives_states else None
+        direction = _BOTH_WAYS if both_ways else _FORWARD
+        inputs = (data, states, states, *weights, None, None, bias)
+        settings = (self.engine, _FORWARD_INFERENCE, direction)
+        return self._primitive("lstm_forward", *settings, *inputs, result, last, last, 0)
 
     def reorder(self, source: Descriptor, destination: Descriptor, **more: Any) -> Primitive:
         """A copy into another format or type."""

@@ -91,7 +91,8 @@ class _Layout:
         return result
 
 
-def _layout(attrs: dict[str, Any]) -> _Layout:
+def layout_of(attrs: dict[str, Any]) -> _Layout:
+    """The sizes that an RNN operator's attributes give; raises MXNetError where they do not fit."""
     mode, projection = attrs["mode"], attrs["projection_size"]
     for name in ("state_size", "num_layers"):
         if attrs[name] < 1:
@@ -125,7 +126,7 @@ def _outputs(attrs: dict[str, Any]) -> int:
 
 
 def _fill(shapes: list[Any], attrs: dict[str, Any]) -> list[Any]:
-    layout, data = _layout(attrs), shapes[0]
+    layout, data = layout_of(attrs), shapes[0]
     width = dimension(data, 2)
     if not is_known(width) and shapes[1] is not None and is_known(dimension(shapes[1], 0)):
         found = layout.width(shapes[1][0])
@@ -147,7 +148,7 @@ def _fill(shapes: list[Any], attrs: dict[str, Any]) -> list[Any]:
 
 
 def _infer(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
-    layout = _layout(attrs)
+    layout = layout_of(attrs)
     present = [spec for spec in specs if spec is not None]
     names = _used_inputs(attrs)
     if len(present) != len(names):
