@@ -79,7 +79,9 @@ def make_node(operator: str, inputs: Sequence[Entry], name: str, **attributes: A
     return [Entry(node, index) for index in range(node.visible)]
 
 
-def partition(entries: Sequence[Entry], select: Select, replace: Replace) -> list[Entry]:
+def partition(
+    entries: Sequence[Entry], select: Select, replace: Replace, largest: bool = True
+) -> list[Entry]:
     """Replace groups of selected nodes.
 
     Parameters
@@ -91,13 +93,17 @@ def partition(entries: Sequence[Entry], select: Select, replace: Replace) -> lis
     replace : callable
         ``replace(subgraph)`` gives the entries (or the entry) that compute the subgraph's outputs, made
         from its inputs; None leaves the group as it is.
+    largest : bool
+        Make groups as large as can be, for which every path is looked at. Otherwise the time grows with the
+        number of nodes only, and groups end where a path through another node may come back.
 
     Raises
     ------
     MXNetError
         If a replacement has another number of outputs than its group.
     """
-    return _Partition(entries, _Groups.of_selection(entries, select), replace).run()
+    groups = _Groups.of_selection if largest else _Groups.of_levels
+    return _Partition(entries, groups(entries, select), replace).run()
 
 
 def replace_chains(entries: Sequence[Entry], operators: Sequence[str], replace: Replace) -> list[Entry]:
@@ -126,6 +132,44 @@ class _Groups:
         place = {id(node): index for index, node in enumerate(order)}
         for members in groups.members:
             members.sort(key=lambda node: place[id(node)])
+        return groups
+
+    @classmethod
+    def of_levels(cls, entries: Sequence[Entry], select: Select) -> _Groups:
+        """Groups of selected nodes, in linear time.
+
+        The level of a node is the largest number of changes between selected and other nodes on a path to it.
+        A path that leaves a group and comes back changes twice, so that nodes of one level can be joined.
+        """
+        groups = cls()
+        order = [node for node in topological(entries) if node.op is not None]
+        level: dict[int, tuple[int, bool]] = {}
+        root: dict[int, int] = {}
+
+        def find(key: int) -> int:
+            while root[key] != key:
+                root[key] = root[root[key]]
+                key = root[key]
+            return key
+
+        for node in order:
+            chosen = select(node)
+            before = [(s, level[id(s)]) for s in _sources(node) if id(s) in level]
+            own = max((number + (kind != chosen) for _, (number, kind) in before), default=0)
+            level[id(node)] = (own, chosen)
+            if chosen:
+                root[id(node)] = id(node)
+                for source, known in before:
+                    if known == (own, True):
+                        root[find(id(source))] = find(id(node))
+        numbers: dict[int, int] = {}
+        for node in order:
+            if id(node) in root:
+                number = numbers.setdefault(find(id(node)), len(groups.members))
+                if number == len(groups.members):
+                    groups.members.append([])
+                groups.members[number].append(node)
+                groups.number[id(node)] = number
         return groups
 
     @classmethod

@@ -17,6 +17,7 @@ import torch
 from ..base import config, rng
 from ..base.device import cpu
 from ..base.errors import MXNetError
+from ..base.limits import paused_collection
 from ..exec import Plan, engines, interpret
 from ..exec.backends import engine_of
 from ..graph.node import Node
@@ -283,7 +284,8 @@ class CachedGraph:
             self.last = (structure, [InputSpec.of(array) for array in flat])
             self.block.__dict__["_last_signature"] = self.last
         try:
-            recorded = trace(self.block, structure, flat, state.training, state.recording, numbers)
+            with paused_collection():
+                recorded = trace(self.block, structure, flat, state.training, state.recording, numbers)
         except GraphBreak:
             raise
         except Exception as error:
@@ -486,7 +488,8 @@ class CachedGraph:
         tune = bool(self.block._flags.get("static_shape"))
         try:
             if engine is None:
-                plan = Plan(recorded.program, count, tensors, tune)
+                with paused_collection():
+                    plan = Plan(recorded.program, count, tensors, tune)
             else:
                 plan, report = engines.compile_with(*engine, recorded.program, count, tensors, tune)
                 self.reports.append(report)

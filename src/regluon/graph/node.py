@@ -39,6 +39,7 @@ class Node:
 
     __slots__ = (
         "_full",
+        "_reads",
         "attrs",
         "covers",
         "draw",
@@ -80,6 +81,8 @@ class Node:
         # The names of the recorded nodes that a pass put this one in the place of; empty: only its own.
         self.covers: tuple[str, ...] = ()
         self._full: dict[str, Any] | None = None
+        # Inputs, attributes, and the entries that are read because of them.
+        self._reads: tuple[Any, Any, Sequence[Entry]] | None = None
 
     @property
     def recorded(self) -> tuple[str, ...]:
@@ -124,12 +127,20 @@ class Node:
         return twin
 
 
-def _dependencies(node: Node, sizes: bool) -> Sequence[Entry]:
-    """The entries that a node reads: its inputs, and values whose sizes its attributes use."""
-    if not sizes or node.op is None or not _may_hold_sizes(node.attrs):
-        return node.inputs
-    dims = [dim for value in node.attrs.values() for dim in dims_in(value)]
-    return (*node.inputs, *sources_of(dims)) if dims else node.inputs
+def _dependencies(node: Node) -> Sequence[Entry]:
+    """The entries that a node reads: its inputs, and values whose sizes its attributes use.
+
+    What is found is kept, since it is asked for in every walk through the graph.
+    """
+    found = node._reads
+    if found is not None and found[0] is node.inputs and found[1] is node.attrs:
+        return found[2]
+    entries: Sequence[Entry] = node.inputs
+    if node.op is not None and _may_hold_sizes(node.attrs):
+        dims = [dim for value in node.attrs.values() for dim in dims_in(value)]
+        entries = (*node.inputs, *sources_of(dims)) if dims else node.inputs
+    node._reads = (node.inputs, node.attrs, entries)
+    return entries
 
 
 def _may_hold_sizes(attrs: dict[str, Any]) -> bool:
@@ -153,27 +164,32 @@ def topological(
     """
     order: list[Node] = []
     seen: set[int] = set()
-
-    def before(node: Node) -> Iterator[Entry]:
-        return iter(()) if stop is not None and stop(node) else iter(_dependencies(node, sizes))
-
     for head in entries:
         if id(head.node) in seen:
             continue
         seen.add(id(head.node))
-        stack: list[tuple[Node, Iterator[Entry]]] = [(head.node, before(head.node))]
+        stack: list[tuple[Node, Iterator[Entry]]] = [(head.node, _before(head.node, sizes, stop))]
         while stack:
             node, rest = stack[-1]
             for entry in rest:
                 child = entry.node
                 if id(child) not in seen:
                     seen.add(id(child))
-                    stack.append((child, before(child)))
+                    if child.op is None:
+                        order.append(child)
+                        continue
+                    stack.append((child, _before(child, sizes, stop)))
                     break
             else:
                 stack.pop()
                 order.append(node)
     return order
+
+
+def _before(node: Node, sizes: bool, stop: Callable[[Node], bool] | None) -> Iterator[Entry]:
+    if stop is not None and stop(node):
+        return iter(())
+    return iter(_dependencies(node) if sizes else node.inputs)
 
 
 def auxiliary_ids(order: Iterable[Node]) -> set[int]:
