@@ -80,7 +80,10 @@ def make_node(operator: str, inputs: Sequence[Entry], name: str, **attributes: A
 
 
 def partition(
-    entries: Sequence[Entry], select: Select, replace: Replace, largest: bool = True
+    entries: Sequence[Entry],
+    select: Select,
+    replace: Replace,
+    is_constant: Callable[[Entry], bool] | None = None,
 ) -> list[Entry]:
     """Replace groups of selected nodes.
 
@@ -93,17 +96,21 @@ def partition(
     replace : callable
         ``replace(subgraph)`` gives the entries (or the entry) that compute the subgraph's outputs, made
         from its inputs; None leaves the group as it is.
-    largest : bool
-        Make groups as large as can be, for which every path is looked at. Otherwise the time grows with the
-        number of nodes only, and groups end where a path through another node may come back.
+    is_constant : callable, optional
+        Tells what changes with the parameters only. With it, the time grows with the number of nodes only, and
+        groups end where a path through another node may come back. Without it, groups are as large as can be,
+        for which every path is looked at.
 
     Raises
     ------
     MXNetError
         If a replacement has another number of outputs than its group.
     """
-    groups = _Groups.of_selection if largest else _Groups.of_levels
-    return _Partition(entries, groups(entries, select), replace).run()
+    if is_constant is None:
+        groups = _Groups.of_selection(entries, select)
+    else:
+        groups = _Groups.of_levels(entries, select, is_constant)
+    return _Partition(entries, groups, replace).run()
 
 
 def replace_chains(entries: Sequence[Entry], operators: Sequence[str], replace: Replace) -> list[Entry]:
@@ -135,14 +142,16 @@ class _Groups:
         return groups
 
     @classmethod
-    def of_levels(cls, entries: Sequence[Entry], select: Select) -> _Groups:
+    def of_levels(
+        cls, entries: Sequence[Entry], select: Select, is_constant: Callable[[Entry], bool]
+    ) -> _Groups:
         """Groups of selected nodes, in linear time.
 
         The level of a node is the largest number of changes between selected and other nodes on a path to it.
         A path that leaves a group and comes back changes twice, so that nodes of one level can be joined.
         """
         groups = cls()
-        order = [node for node in topological(entries) if node.op is not None]
+        order = [node for node in topological(entries) if node.op and not is_constant(Entry(node, 0))]
         level: dict[int, tuple[int, bool]] = {}
         root: dict[int, int] = {}
 

@@ -78,7 +78,7 @@ def _placed(
                 return None
         return made
 
-    return partition(entries, select, replace, largest=False)
+    return partition(entries, select, replace, settings.is_constant)
 
 
 def _cut(outputs: Sequence[Entry], inputs: Sequence[Entry]) -> tuple[list[Entry], list[Node]]:
