@@ -97,9 +97,9 @@ def partition(
         ``replace(subgraph)`` gives the entries (or the entry) that compute the subgraph's outputs, made
         from its inputs; None leaves the group as it is.
     is_constant : callable, optional
-        Tells what changes with the parameters only. With it, the time grows with the number of nodes only, and
-        groups end where a path through another node may come back. Without it, groups are as large as can be,
-        for which every path is looked at.
+        Tells what changes with the parameters only. With it, the time grows with the number of nodes only,
+        and groups end where a path through another node may come back. Without it, groups are as large as can
+        be, for which every path is looked at.
 
     Raises
     ------
