@@ -62,7 +62,7 @@ def _placed(
         if not any(is_work(node) for node in group.nodes):
             return None
         inputs = [entry for entry in group.inputs if not settings.is_constant(entry)]
-        last = [layouts.is_last(entry) for entry in inputs]
+        last = [layouts.is_last(entry) or _has_few_channels(entry) for entry in inputs]
         # Where torch goes on, images are left with their channels last.
         kept = [len(shape_at(e)) == 4 and (e.node.name, e.index) not in finals for e in group.outputs]
         region = Region(api, group, inputs, last, kept, lambda region: build(region, api))
@@ -120,6 +120,12 @@ def _trial(group: Subgraph, outputs: Sequence[Entry], settings: Settings) -> Cal
             return program(0, values)
 
     return run
+
+
+def _has_few_channels(entry: Entry) -> bool:
+    """Images of few channels are brought into order faster by torch than by oneDNN."""
+    shape = shape_at(entry)
+    return len(shape) == 4 and 1 < shape[1] < 8
 
 
 def _node_of(region: Region, group: Subgraph, inputs: list[Entry]) -> list[Entry]:
