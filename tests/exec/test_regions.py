@@ -418,6 +418,6 @@ def test_values_in_use_at_the_same_time_do_not_overlap() -> None:
 @needs_onednn
 def test_a_library_without_the_functions_is_refused(tmp_path) -> None:
     text = tmp_path / "library.so"
-    text.write_bytes(b"no library at all")
+    text.write_bytes(b"no library at all" * 10)
     with pytest.raises(OSError, match="ELF"):
         interface._addresses(text)

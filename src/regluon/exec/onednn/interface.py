@@ -132,30 +132,29 @@ def _addresses(path: Path) -> dict[str, int]:
     The symbol table of the file (ELF, 64 bit) gives their places in the library; where the library is, is
     told by functions that are exported as well.
     """
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-        if content[:6] != b"\x7fELF\x02\x01":
-            raise OSError(f"{path} is no 64-bit ELF file")
-        (start,) = struct.unpack_from("<Q", content, 0x28)
-        size, count = struct.unpack_from("<HH", content, 0x3A)
-        sections = [struct.unpack_from("<IIQQQQIIQQ", content, start + i * size) for i in range(count)]
-        table = next((s for s in sections if s[1] == _SYMBOL_TABLE), None)
-        if table is None:
-            raise OSError(f"{path} has no symbol table")
-        text = sections[table[6]]
-        symbols = np.frombuffer(content[table[4] : table[4] + table[5]], _SYMBOL)
-        names = np.frombuffer(content[text[4] : text[4] + text[5]], np.uint8)
-    # Functions whose names begin with "dnnl_".
+    with path.open("rb") as file:
+        # Closed when the arrays that look into it are gone: a copy would take as long as all the rest.
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if content[:6] != b"\x7fELF\x02\x01":
+        raise OSError(f"{path} is no 64-bit ELF file")
+    (start,) = struct.unpack_from("<Q", content, 0x28)
+    size, count = struct.unpack_from("<HH", content, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", content, start + i * size) for i in range(count)]
+    table = next((s for s in sections if s[1] == _SYMBOL_TABLE), None)
+    if table is None:
+        raise OSError(f"{path} has no symbol table")
+    text = sections[table[6]]
+    symbols = np.frombuffer(content, _SYMBOL, table[5] // _SYMBOL.itemsize, table[4])
+    names = np.frombuffer(content, np.uint8, text[5], text[4])
+    # Functions, and of them those whose names begin with "dnnl_".
     found = symbols[(symbols["info"] & 15 == 2) & (symbols["section"] != 0)]
-    places = found["name"].astype(np.int64)
-    kept = np.ones(len(found), bool)
+    kept = found
     for offset, letter in enumerate(b"dnnl_"):
-        kept &= names[np.minimum(places + offset, len(names) - 1)] == letter
+        places = np.minimum(kept["name"].astype(np.int64) + offset, len(names) - 1)
+        kept = kept[names[places] == letter]
     wanted = {f"dnnl_{name}".encode(): name for name in _FUNCTIONS}
     values: dict[str, int] = {}
-    for place, value in zip(places[kept], found["value"][kept], strict=True):
+    for place, value in zip(kept["name"].astype(np.int64), kept["value"], strict=True):
         name = wanted.get(names[place : place + 80].tobytes().split(b"\0", 1)[0])
         if name is not None:
             values[name] = int(value)
