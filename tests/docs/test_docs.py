@@ -40,6 +40,8 @@ def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
         "docs/backends.md",
         "docs/custom-operators.md",
         "docs/control-flow.md",
+        "docs/detection.md",
+        "docs/estimator.md",
     ],
 )
 def test_code_of_a_page_runs_in_order(name: str, tmp_path: Path) -> None:

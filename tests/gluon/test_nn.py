@@ -319,6 +319,22 @@ def test_wrong_arguments_are_named() -> None:
 
 
 @pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("hybridize", [False, True], ids=["imperative", "hybridized"])
+@pytest.mark.parametrize("kind", ["instance", "group"])
+def test_groups_of_one_number_are_normalized_to_beta(kind: str, hybridize: bool) -> None:
+    """A number minus its own mean is zero: beta is left."""
+    layer = nn.InstanceNorm(in_channels=3) if kind == "instance" else nn.GroupNorm(3, in_channels=3)
+    layer.initialize()
+    layer.hybridize(hybridize)
+    layer.beta.set_data(mx.nd.array([1.0, 2.0, 3.0]))
+    for shape in ((1, 3, 1, 1), (2, 3, 1, 1), (1, 3, 1)):
+        for _ in range(3):
+            out = layer(mx.nd.array(wave(shape, 0.5)))
+            expected = numpy.broadcast_to(numpy.reshape([1, 2, 3], (3, *[1] * (len(shape) - 2))), shape)
+            numpy.testing.assert_allclose(out.asnumpy(), expected, atol=1e-3)
+
+
+@pytest.mark.usefixtures("level")
 def test_channels_last_equals_channels_first() -> None:
     x = mx.nd.random.normal(shape=(2, 3, 5, 6))
     last = x.transpose((0, 2, 3, 1))

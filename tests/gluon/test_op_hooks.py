@@ -233,8 +233,8 @@ def test_tensor_names_of_all_operators() -> None:
     checked = 0
     for key, text in json.loads(GOLDEN.read_text()).items():
         operator, count = key.split("|")
-        if not registry.exists(operator):
-            continue
+        if not registry.exists(operator) or registry.get(operator).specialise is not None:
+            continue  # what a user's own operator calls its tensors is up to the user
         expected, given = text.split(), int(count)
         node = Node(registry.get(operator), "N", attrs=ATTRIBUTES.get(key))
         assert [name[2:] for name in tensor_names.input_names(node, given)] == expected[:given], operator

@@ -288,3 +288,47 @@ def test_level_one_decays_everything_through_parameters():
     backward(params, factors=(0.0,))
     trainer.step(1)
     assert params["d_bias"].data().asnumpy().tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("store", [None, "local", "device"])
+@pytest.mark.parametrize("saved_by", [None, "local", "device"])
+def test_states_of_two_contexts_go_on_in_one(saved_by, store, tmp_path):
+    """Adam on two contexts for three steps, then on one: the parameters of 1.9.1 after the fourth.
+
+    Without a store the contexts train apart, and the states are those of the first.
+    """
+
+    def net_on(contexts):
+        net = mx.gluon.nn.Dense(1, in_units=2, use_bias=False)
+        net.initialize(mx.init.Constant(0.5), ctx=contexts)
+        return net
+
+    def step(net, trainer, contexts, number):
+        values = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]], "float32") * (number + 1)
+        parts = mx.gluon.utils.split_and_load(mx.np.array(values), contexts)
+        with mx.autograd.record():
+            losses = [net(part) * net(part) for part in parts]
+        mx.autograd.backward(losses)
+        trainer.step(4)
+
+    def trainer_of(net, kind):
+        return Trainer(net.collect_params(), "adam", {"learning_rate": 0.1}, kvstore=kind)
+
+    two, file = [mx.cpu(0), mx.cpu(1)], str(tmp_path / "adam.states")
+    net = net_on(two)
+    trainer = trainer_of(net, saved_by)
+    for number in range(3):
+        step(net, trainer, two, number)
+    weight = net.weight.data(two[0])
+    np.testing.assert_allclose(weight.asnumpy(), [[0.217970, 0.217970]], rtol=5e-5)
+    trainer.save_states(file)
+    alone = net_on(mx.cpu(0))
+    alone.weight.set_data(weight)
+    other = trainer_of(alone, store)
+    other.load_states(file)
+    step(alone, other, [mx.cpu(0)], 3)
+    apart = [[0.15129757, 0.14983653]]
+    together = [[0.12463609, 0.12463608]]
+    wanted = apart if saved_by is None else together
+    np.testing.assert_allclose(alone.weight.data().asnumpy(), wanted, rtol=1e-4)
+    assert other.optimizer.num_update == 4

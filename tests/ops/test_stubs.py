@@ -106,7 +106,7 @@ def test_the_signature_of_an_operator_is_its_definition() -> None:
     assert list(parameters)[:6] == ["data", "weight", "bias", "num_hidden", "no_bias", "flatten"]
     assert parameters["flatten"].default is True
     assert list(inspect.signature(mx.np.sum).parameters) == [
-        "a", "axis", "dtype", "keepdims", "initial", "out",
+        "a", "axis", "dtype", "out", "keepdims", "initial", "name", "attr",
     ]  # fmt: skip
     assert inspect.signature(mx.nd.one_hot).parameters["dtype"].default == "float32"
     assert "num_args" not in inspect.signature(mx.nd.Concat).parameters

@@ -329,3 +329,27 @@ def test_functions_that_make_symbols() -> None:
     sample = S.random.normal(S.var("mu"), S.var("sigma"), shape=(1000,))
     drawn = sample.eval(mu=mx.nd.array([0, 5]), sigma=mx.nd.array([1, 0.1]))[0].asnumpy()
     assert drawn.shape == (2, 1000) and abs(drawn.mean(1) - [0, 5]).max() < 0.2
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda x: mx.sym.elemwise_add(x, 1.5),
+            r"elemwise_add: argument rhs must be a Symbol; received 1\.5",
+        ),
+        (
+            lambda x: mx.sym.FullyConnected(data=3, num_hidden=2),
+            "FullyConnected: argument data must be a Symbol; received 3 of type int.*mx.sym.full",
+        ),
+        (lambda x: mx.sym.concat(x, 2.0, dim=0), r"Concat: argument arg1 must be a Symbol; received 2\.0"),
+        (
+            lambda x: mx.sym.dot(x, [1, 2]),
+            r"argument rhs must be a Symbol; received \[1, 2\] of type list",
+        ),
+        (lambda x: mx.sym.where(x, x, mx.nd.ones(2)), "argument y of where must be a Symbol"),
+    ],
+)
+def test_a_value_where_a_symbol_belongs_is_named(call: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        call(mx.sym.var("x"))

@@ -19,6 +19,7 @@ from ..ops.opdef import OpDef, run
 from ..runtime.handles import kinds
 from ..runtime.invoke import invoke
 from ..runtime.state import state
+from . import graph_operators
 from .ndarray import NDArray
 from .sparse import (
     BaseSparseNDArray,
@@ -477,6 +478,7 @@ _HANDLERS: dict[str, Handler] = {
     "adam_update": _update,
     "ftrl_update": _update,
     "_sparse_adagrad_update": _update,
+    **graph_operators.HANDLERS,
 }
 
 kinds.sparse = BaseSparseNDArray

@@ -308,6 +308,9 @@ class Trainer:
     def load_states(self, fname: str) -> None:
         """Read a file written by :meth:`save_states`, here or in MXNet.
 
+        The states may come from another number of contexts: all contexts go on with the same states and
+        counts of updates. (A Trainer on several contexts without a store saves the states of the first.)
+
         Raises
         ------
         ParamsError

@@ -16,7 +16,7 @@ _NAMED_OUTPUT = frozenset(
     L2Normalization LRN LayerNorm LeakyReLU MakeLoss Pad Pooling Pooling_v1 SVMOutput SequenceLast
     SequenceMask SequenceReverse SliceChannel SoftmaxActivation SoftmaxOutput SpatialTransformer SwapAxis
     UpSampling _contrib_BatchNormWithReLU _contrib_DeformableConvolution
-    _contrib_ModulatedDeformableConvolution _contrib_SyncBatchNorm _contrib_index_array
+    _contrib_MultiBoxPrior _contrib_ModulatedDeformableConvolution _contrib_SyncBatchNorm _contrib_index_array
     _contrib_interleaved_matmul_encdec_qk _contrib_interleaved_matmul_encdec_valatt
     _contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_matmul_selfatt_valatt _rnn_param_concat
     col2im elemwise_add im2col masked_softmax softmax softmin """.split()
@@ -32,9 +32,11 @@ _OTHER_OUTPUT = {
     "_npi_var": "var",
     "make_loss": "loss",
 }
+# Lists of outputs call it otherwise.
+_NUMBERED_OUTPUT = frozenset({"CTCLoss", "sort"})
 _NUMBERED_INPUT = frozenset(
     """ Activation BlockGrad Cast Flatten Reshape SoftmaxActivation _contrib_AdaptiveAvgPooling2D
-    _contrib_arange_like _contrib_div_sqrt_dim _contrib_gradientmultiplier _contrib_round_ste
+    _contrib_arange_like _contrib_bipartite_matching _contrib_box_nms _contrib_div_sqrt_dim _contrib_gradientmultiplier _contrib_round_ste
     _contrib_sign_ste _copy _copyto _npi_argmax _npi_argmin _npi_norm _npi_repeats _npx_relu _npx_sigmoid
     abs amp_cast arccos arccosh arcsin arcsinh arctan arctanh argmax argmax_channel argmin argsort
     broadcast_axis broadcast_to cast_storage cbrt ceil clip cos cosh degrees digamma erf erfinv exp
@@ -88,6 +90,8 @@ def output_name(node: Node, index: int) -> str:
     """The name of one output of an operator node."""
     definition = node.op
     assert definition is not None
+    if definition.name in _NUMBERED_OUTPUT:
+        return f"{node.name}_{index}"
     if definition.output_names and index < len(definition.output_names):
         return f"{node.name}_{definition.output_names[index]}"
     if definition.name in _OTHER_OUTPUT:

@@ -41,9 +41,10 @@ methods.install(sys.modules[__name__])
 
 
 def _link() -> None:
-    """F.np and F.npx of hybrid_forward."""
+    """F.np and F.npx of hybrid_forward, which take a ``name`` as those of Symbols do."""
     from .. import numpy, numpy_extension
+    from ..symbol.named import named_module
 
     module = sys.modules[__name__]
-    module.np = numpy  # type: ignore[attr-defined]
-    module.npx = numpy_extension  # type: ignore[attr-defined]
+    module.np = named_module(numpy, f"{__name__}.numpy")  # type: ignore[attr-defined]
+    module.npx = named_module(numpy_extension, f"{__name__}.numpy_extension")  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..array import waitall
 from ..base.device import cpu, cpu_pinned, current_device, gpu, gpu_memory_info, num_gpus
-from ..numpy.creation import from_dlpack
+from ..numpy import creation as _creation
 from ..runtime import namespaces as _namespaces
 from ..runtime.handles import kinds
 from ..symbol.control_flow import cond, foreach, while_loop
@@ -68,19 +68,17 @@ def from_numpy(ndarray: Any, zero_copy: bool = True) -> Any:
     return nd_from_numpy(ndarray, zero_copy, kinds.np)
 
 
+def from_dlpack(dlpack: Any) -> Any:
+    """An array that shares memory with a DLPack capsule or with an object that has ``__dlpack__``."""
+    return _creation.from_dlpack(dlpack)
+
+
 def to_dlpack_for_read(data: Any) -> Any:
     """A DLPack capsule that shares memory with an array."""
     return data.to_dlpack_for_read()
 
 
 to_dlpack_for_write = to_dlpack_for_read
-
-
-def seed(seed: int, device: object = "all", ctx: object = None) -> None:
-    """Start the sequence of random draws anew."""
-    from ..base import rng
-
-    rng.seed(seed)
 
 
 def save(file, arr):  # type: ignore[no-untyped-def]
@@ -105,6 +103,7 @@ def load(file):  # type: ignore[no-untyped-def]
 
 
 from . import random as random  # noqa: E402
+from .random import seed  # noqa: E402
 
 _namespaces.fill_namespace(sys.modules[__name__], "npx")
 _namespaces.publish(sys.modules[__name__], ["random"])

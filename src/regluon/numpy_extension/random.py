@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base import rng
 from ..numpy.random import _sample, bernoulli
 from ..numpy.tools import apply, as_array, sizes
-from ..random import seed
 
 __all__ = ["bernoulli", "categorical", "multinomial", "normal_n", "seed", "uniform_n"]
+
+
+def seed(seed: int, device: object = "all", ctx: object = None) -> None:
+    """Start the sequence of random draws anew, on all devices (``device`` and ``ctx`` are accepted)."""
+    rng.seed(seed)
 
 
 def uniform_n(
@@ -46,10 +51,13 @@ def categorical(
     return apply("_sample_categorical", [as_array(data)], out, **attrs)
 
 
-def multinomial(n: Any, p: Any, shape: Any = None, dtype: Any = None, out: Any = None) -> Any:
+def multinomial(
+    n: Any, p: Any, shape: Any = None, ctx: Any = None, dtype: Any = None, out: Any = None
+) -> Any:
     """Counts of ``n`` trials over the categories in the last axis of ``p``, ``shape`` of them for each ``n``.
 
-    ``n`` is an array (...), ``p`` one (..., k), the result one (..., shape, k) of the type of ``n``.
+    ``n`` is an array (...), ``p`` one (..., k), the result one (..., shape, k) of the type of ``n``,
+    where they are (``ctx`` is accepted).
     """
     result = apply(
         "_sample_multinomial", [as_array(n), as_array(p)], shape=() if shape is None else sizes(shape)

@@ -93,7 +93,7 @@ def invoke(
     prepared = _inputs(definition, arrays)
     if prepared is None:
         return kinds.sparse_dispatch(definition, arrays, attrs, out, cls, name)
-    arrays = prepared
+    given, arrays = arrays, prepared
     if cls is None:
         cls = result_class(arrays)
     elif cls is kinds.np:
@@ -108,6 +108,7 @@ def invoke(
             definition, arrays, definition_attrs(definition, attrs), cls, name, user, out, hint
         )
     if cls is kinds.symbol or cls is kinds.np_symbol:
+        _refuse_values(definition, given, arrays)
         return cls._compose(definition, arrays, attrs, name, user, hint)
     full = definition.parse(attrs)
     _check_count(definition, arrays, full)
@@ -117,6 +118,19 @@ def invoke(
     if out is not None:
         return _write_out(definition, outputs, out)
     return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _refuse_values(definition: OpDef, given: Sequence[Any], arrays: Sequence[Any]) -> None:
+    """Refuse numbers and lists where an operator wants Symbols."""
+    for place, (value, array) in enumerate(zip(given, arrays, strict=True)):
+        if value is not array:
+            fixed = place < len(definition.inputs) and not definition.variadic
+            label = definition.inputs[place] if fixed else f"arg{place}"
+            raise TypeError(
+                f"operator {definition.name}: argument {label} must be a Symbol; received {value!r} of type "
+                f"{type(value).__name__}. Write a number with Python's operators (symbol + 1), or make it a "
+                "Symbol with mx.sym.full(shape, value)."
+            )
 
 
 def definition_attrs(definition: OpDef, attrs: dict[str, Any]) -> dict[str, Any]:

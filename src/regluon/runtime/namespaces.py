@@ -18,6 +18,7 @@ import torch
 
 from ..base import dtypes
 from ..ops.opdef import OpDef
+from ..ops.public_names import DEFAULTS, public_order
 from ..ops.registry import all_definitions, get
 from .handles import kinds
 from .invoke import invoke
@@ -37,35 +38,44 @@ _NUMBERS = (int, float, bool, numpy.generic)
 
 
 @functools.cache
-def _signature(definition: OpDef, style: str) -> inspect.Signature:
-    parameters = []
-    for name in definition.inputs:
-        if definition.variadic and name == definition.inputs[-1]:
-            if style == "np":
-                parameters.append(_KINDS(name, _KINDS.POSITIONAL_OR_KEYWORD))
-            else:
-                parameters.append(_KINDS(name, _KINDS.VAR_POSITIONAL))
-        else:
-            optional = name in definition.optional or style == "sym" or (style == "nd" and bool(parameters))
-            default = None if optional else _KINDS.empty
-            parameters.append(_KINDS(name, _KINDS.POSITIONAL_OR_KEYWORD, default=default))
+def _signature(definition: OpDef, style: str, public: str) -> inspect.Signature:
+    order = public_order(definition, style, public)[0]
+    parameters: list[inspect.Parameter] = []
+    for name, own in order:
+        parameters.append(_parameter(definition, style, name, own, parameters))
+    defaults = DEFAULTS.get((style, public), {})
+    parameters = [p.replace(default=defaults[p.name]) if p.name in defaults else p for p in parameters]
+    counted = None if definition.num_args_key is None else definition.num_args_key
+    parameters = [p for p in parameters if p.name != counted]  # Counted, not given.
     variadic = any(p.kind is _KINDS.VAR_POSITIONAL for p in parameters)
-    kind = _KINDS.KEYWORD_ONLY if variadic else _KINDS.POSITIONAL_OR_KEYWORD
-    seen_default = any(p.default is not _KINDS.empty for p in parameters)
-    for attribute in definition.parameters.values():
-        if attribute.name == definition.num_args_key:
-            continue  # Counted, not given.
-        default = _KINDS.empty if attribute.required else _shown(attribute.default)
-        if default is _KINDS.empty and seen_default and kind is _KINDS.POSITIONAL_OR_KEYWORD:
-            default = None
-        seen_default = seen_default or default is not _KINDS.empty
-        parameters.append(_KINDS(attribute.name, kind, default=default))
-    for name in ("out", "name", "attr") if style in ("nd", "sym") else ("out",):
-        if name not in definition.parameters and name not in definition.inputs:
+    if variadic:
+        place = next(i for i, p in enumerate(parameters) if p.kind is _KINDS.VAR_POSITIONAL) + 1
+        parameters[place:] = [p.replace(kind=_KINDS.KEYWORD_ONLY) for p in parameters[place:]]
+    known = {own for _, own in order} | {p.name for p in parameters}
+    for name in ("out", "name", "attr"):
+        if name not in known:
             parameters.append(_KINDS(name, _KINDS.KEYWORD_ONLY, default=None))
     if style in ("nd", "sym"):
         parameters.append(_KINDS("kwargs", _KINDS.VAR_KEYWORD))
     return inspect.Signature(parameters)
+
+
+def _parameter(
+    definition: OpDef, style: str, name: str, own: str, before: list[inspect.Parameter]
+) -> inspect.Parameter:
+    """An argument of a public function; one that follows an optional one is optional too."""
+    if definition.variadic and own == definition.inputs[-1]:
+        return _KINDS(name, _KINDS.POSITIONAL_OR_KEYWORD if style == "np" else _KINDS.VAR_POSITIONAL)
+    seen_default = any(p.default is not _KINDS.empty for p in before)
+    default: Any = None
+    if own in definition.inputs:
+        optional = own in definition.optional or style == "sym" or (style == "nd" and bool(before))
+        default = None if optional or seen_default else _KINDS.empty
+    elif own in definition.parameters:
+        attribute = definition.parameters[own]
+        default = _KINDS.empty if attribute.required else _shown(attribute.default)
+        default = None if default is _KINDS.empty and seen_default else default
+    return _KINDS(name, _KINDS.POSITIONAL_OR_KEYWORD, default=default)
 
 
 def _shown(default: Any) -> Any:
@@ -76,36 +86,47 @@ def _shown(default: Any) -> Any:
 class _Binder:
     """Sorts a call's arguments into inputs and attributes."""
 
-    def __init__(self, definition: OpDef, style: str) -> None:
+    def __init__(self, definition: OpDef, style: str, public: str) -> None:
         self.definition = definition
-        self.style = style
-        self.positional = (*definition.inputs, *definition.parameters)
+        self.public = public
+        order, self.others = public_order(definition, style, public)
+        self.own_names = dict(order)
+        self.positional = tuple(name for name, _ in order)
         self.count = len(definition.inputs)
+        # How many of the first positions are those of the operator's inputs.
+        own = [own for _, own in order[: self.count]]
+        self.direct = self.count if own == list(definition.inputs) else 0
+
+    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, those by position after the first inputs by their names."""
+        if len(args) > len(self.positional):
+            raise TypeError(
+                f"{self.public}() takes at most {len(self.positional)} positional arguments "
+                f"({', '.join(self.positional)}); received {len(args)}"
+            )
+        given = dict(zip(self.positional[self.direct :], args[self.direct :], strict=False))
+        for key in given:
+            if key in kwargs:
+                raise TypeError(f"{self.public}() got two values for {key}")
+        return args[: self.direct], {**given, **kwargs}
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         definition = self.definition
-        attrs: dict[str, Any] = {}
         if definition.variadic:
             return self._bind_variadic(args, kwargs)
-        inputs: list[Any] = list(args[: self.count])
-        if len(args) > self.count:
-            names = self.positional[self.count :]
-            if len(args) - self.count > len(names):
-                raise TypeError(
-                    f"{definition.name}() takes at most {len(self.positional)} positional arguments; "
-                    f"received {len(args)}"
-                )
-            attrs.update(zip(names, args[self.count :], strict=False))
+        attrs: dict[str, Any] = {}
+        inputs: list[Any] = list(args)
         for key, value in kwargs.items():
-            if key in definition.inputs:
-                place = definition.inputs.index(key)
+            own = self.own_names.get(key) or self.others.get(key, key)
+            if own in definition.inputs:
+                place = definition.inputs.index(own)
                 while len(inputs) <= place:
                     inputs.append(None)
                 if inputs[place] is not None:
-                    raise TypeError(f"{definition.name}() got two values for {key}")
+                    raise TypeError(f"{self.public}() got two values for {key}")
                 inputs[place] = value
             else:
-                attrs[key] = value
+                attrs[own] = value
         return inputs, self._given(attrs)
 
     def _given(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -170,42 +191,75 @@ def _class_for(style: str) -> Callable[[list[Any]], Any]:
 
 def make_function(definition: OpDef, style: str, public: str) -> Callable[..., Any]:
     """The function ``public`` of a namespace of ``style`` nd, sym, np or npx for an operator."""
-    binder = _Binder(definition, style)
+    hint = public.rsplit(".", 1)[-1]
+    binder = _Binder(definition, style, hint)
+    defaults = DEFAULTS.get((style, hint), {})
+    numpy_like = style in ("np", "npx")
+    biased = style == "npx" and "no_bias" in definition.parameters and "bias" in definition.inputs
+    whole = definition.variadic or definition.specialise is not None
     class_for = _class_for(style)
     scalar = definition.scalar
-    hint = public.rsplit(".", 1)[-1]
     specialised = definition.specialise is not None
 
     def function(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > binder.direct and not whole:
+            args, kwargs = binder.named(args, kwargs)
         out = kwargs.pop("out", None)
         name = kwargs.pop("name", None)
         user = kwargs.pop("attr", None)
-        if style in ("np", "npx"):
-            for key in ("where", "order", "device"):
-                if key in kwargs and key not in definition.parameters and key not in definition.inputs:
-                    value = kwargs.pop(key)
-                    if key == "device" and "ctx" in definition.parameters and value is not None:
-                        kwargs["ctx"] = str(value)
+        if numpy_like and kwargs:
+            kwargs = _without_numpy_only(definition, hint, kwargs)
         if specialised:
             chosen, inputs, attrs = _specialised(definition, args, kwargs)
             return invoke(chosen, inputs, attrs, out, name, class_for(inputs), user, hint)
         inputs, attrs = binder.bind(args, kwargs)
+        if defaults:
+            attrs = {**defaults, **attrs}
+        if biased and "no_bias" not in attrs:
+            _without_bias(definition, inputs, attrs)
         context = attrs.get("ctx")
         if context is not None and not isinstance(context, str):
             attrs["ctx"] = str(context)
         if scalar is not None and len(inputs) == 2:
             numbers = [_is_number(value) for value in inputs]
             if numbers[0] != numbers[1]:
-                return _with_number(definition, inputs, numbers[0], style, out)
+                return _with_number(definition, inputs, numbers[0], style, out, name, user)
             if all(numbers):
                 inputs[0] = kinds.np._wrap_number(inputs[0]) if style == "np" else inputs[0]
         return invoke(definition, inputs, attrs, out, name, class_for(inputs), user, hint)
 
-    function.__name__ = function.__qualname__ = public.rsplit(".", 1)[-1]
+    function.__name__ = function.__qualname__ = hint
     function.__doc__ = definition.doc
-    function.__signature__ = _signature(definition, style)  # type: ignore[attr-defined]
+    function.__signature__ = _signature(definition, style, hint)  # type: ignore[attr-defined]
     function.__operator__ = definition  # type: ignore[attr-defined]
     return function
+
+
+def _without_numpy_only(definition: OpDef, public: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keywords without those of NumPy that change nothing here."""
+    kept = dict(kwargs)
+    for key in ("where", "order", "device"):
+        if key not in kept or key in definition.parameters or key in definition.inputs:
+            continue
+        value = kept.pop(key)
+        if key == "where" and value is not None and value is not True:
+            raise ValueError(
+                f"{public}() takes where=True only; received where={type(value).__name__}. Choose the "
+                "elements with np.where() before or after."
+            )
+        if key == "device" and "ctx" in definition.parameters and value is not None:
+            kept["ctx"] = str(value)
+    return kept
+
+
+def _without_bias(definition: OpDef, inputs: list[Any], attrs: dict[str, Any]) -> None:
+    """Let a bias that is not given to a function of npx be none; Symbols make a variable for it, but for
+    fully_connected."""
+    place = definition.inputs.index("bias")
+    missing = len(inputs) <= place or inputs[place] is None
+    symbolic = any(isinstance(value, kinds.symbol) for value in inputs)
+    if missing and (not symbolic or definition.name == "FullyConnected"):
+        attrs["no_bias"] = True
 
 
 def _specialised(
@@ -224,7 +278,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, _NUMBERS) or getattr(value, "_symbolic_dimension", False)
 
 
-def _with_number(definition: OpDef, inputs: list[Any], first: bool, style: str, out: Any) -> Any:
+def _with_number(
+    definition: OpDef, inputs: list[Any], first: bool, style: str, out: Any, name: Any, user: Any
+) -> Any:
     """A binary operator of an array and a number."""
     array, number = (inputs[1], inputs[0]) if first else (inputs[0], inputs[1])
     operator = get(definition.rscalar if first and definition.rscalar else definition.scalar)  # type: ignore[arg-type]
@@ -233,7 +289,7 @@ def _with_number(definition: OpDef, inputs: list[Any], first: bool, style: str, 
     attrs: dict[str, Any] = {"scalar": int(number) if isinstance(number, bool) else number}
     if style == "np" and "is_int" in operator.parameters and not isinstance(number, (int, bool)):
         attrs["is_int"] = False
-    return invoke(operator, [array], attrs, out, None, _class_for(style)([array]))
+    return invoke(operator, [array], attrs, out, name, _class_for(style)([array]), user)
 
 
 def public_places(definition: OpDef) -> Iterable[tuple[str, str]]:

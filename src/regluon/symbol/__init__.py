@@ -22,6 +22,7 @@ from .functions import (
     split_v2,
     zeros,
 )
+from .named import named_module
 from .symbol import Symbol
 from .variables import Group, Variable, fromjson, load, load_json, np_symbol, var
 
@@ -65,5 +66,7 @@ def _link() -> None:
     from .. import numpy, numpy_extension
 
     module = sys.modules[__name__]
-    module.np = module.numpy = numpy  # type: ignore[attr-defined]
-    module.npx = module.numpy_extension = numpy_extension  # type: ignore[attr-defined]
+    np = named_module(numpy, f"{__name__}.numpy")
+    npx = named_module(numpy_extension, f"{__name__}.numpy_extension")
+    module.np = module.numpy = np  # type: ignore[attr-defined]
+    module.npx = module.numpy_extension = npx  # type: ignore[attr-defined]

@@ -200,7 +200,8 @@ def pooling_cases() -> Iterator[Case]:
     ):
         yield "ROIPooling", attrs, [data, regions(5, 2, 9 / attrs["spatial_scale"])], (0, 1)
     odd = np.array(
-        [[0, 2, 2, 2, 2], [1, 5, 5, 3, 3], [0, -3, -3, 4, 4], [1, 6, 6, 20, 20], [0, 30, 30, 40, 40]], "float32"
+        [[0, 2, 2, 2, 2], [1, 5, 5, 3, 3], [0, -3, -3, 4, 4], [1, 6, 6, 20, 20], [0, 30, 30, 40, 40]],
+        "float32",
     )
     yield "ROIPooling", {"pooled_size": (2, 2), "spatial_scale": 1.0}, [data, odd], (0, 1)
     tied = np.round(normal(1, 2, 6, 6))
@@ -262,8 +263,11 @@ def position_cases() -> Iterator[Case]:
             [data, regions(3, 2, 6), normal(3, 4, 2, 2, scale=0.5)],
         ),
     ):
-        yield "_contrib_DeformablePSROIPooling", {**attrs, **more}, inputs, tuple(
-            i for i in range(len(inputs)) if i != 1
+        yield (
+            "_contrib_DeformablePSROIPooling",
+            {**attrs, **more},
+            inputs,
+            tuple(i for i in range(len(inputs)) if i != 1),
         )
 
 
@@ -321,8 +325,8 @@ def process_cases() -> Iterator[Case]:
 
 def all_cases() -> Iterator[Case]:
     for make in (
-        prior_cases, target_cases, detection_cases, suppression_cases, box_cases, pooling_cases, position_cases,
-        proposal_cases, process_cases,
+        prior_cases, target_cases, detection_cases, suppression_cases, box_cases, pooling_cases,
+        position_cases, proposal_cases, process_cases,
     ):  # fmt: skip
         yield from make()
 
@@ -341,7 +345,9 @@ def outcome(name: str, attrs: dict[str, str], inputs: list[np.ndarray], asked: t
     heads, gradients = [], []
     try:
         with mx.autograd.record():
-            made = _imperative_invoke(found.value, arrays, list(attrs), list(attrs.values()), None, False, True)
+            made = _imperative_invoke(
+                found.value, arrays, list(attrs), list(attrs.values()), None, False, True
+            )
         results = [value.asnumpy() for value in made]
     except mx.MXNetError as error:
         return {"error": str(error).strip().splitlines()[0]}
@@ -403,6 +409,9 @@ def record(number: int, case: Case, arrays: dict[str, np.ndarray]) -> dict[str, 
 
 
 def main(target: str) -> None:
+    import mxnet as mx
+
+    del mx  # Imported once, for all children.
     arrays: dict[str, np.ndarray] = {}
     records = [record(number, case, arrays) for number, case in enumerate(all_cases())]
     kept = [json.dumps(item) for item in records if item is not None]

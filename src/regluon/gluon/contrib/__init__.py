@@ -1,7 +1,7 @@
-"""gluon.contrib: names of 1.x that live elsewhere now."""
+"""gluon.contrib: training loops (`estimator`), data sets of 1.x, and names that live elsewhere now."""
 
 from __future__ import annotations
 
-from . import cnn, nn, rnn
+from . import cnn, data, estimator, nn, rnn
 
-__all__ = ["cnn", "nn", "rnn"]
+__all__ = ["cnn", "data", "estimator", "nn", "rnn"]

@@ -411,7 +411,8 @@ def group_norm(
         )
     scale, shift = _per_channel(gamma, channels, num_groups), _per_channel(beta, channels, num_groups)
     if not output_mean_var:
-        return functional.group_norm(data, num_groups, scale, shift, eps)
+        # torch.nn.functional's refuses groups of one number.
+        return torch.group_norm(data, num_groups, scale, shift, eps)
     inner = data.numel() // (batch * channels)
     output, mean, inverse = torch.native_group_norm(
         data.contiguous(), scale, shift, batch, channels, inner, num_groups, eps
@@ -450,7 +451,7 @@ def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 0.0
             f"{tuple(data.shape)} and {tuple(gamma.shape)}. Add spatial axes or fix gamma"
         )
     # One group for each channel is the same sum, and unlike torch's own it accepts a single spatial element.
-    return functional.group_norm(data, data.shape[1], gamma, beta, eps)
+    return torch.group_norm(data, data.shape[1], gamma, beta, eps)
 
 
 @operator("L2Normalization", infer=_infer_same, amp="float32")

@@ -183,6 +183,8 @@ def dequantize(
 
 @operator(
     "_contrib_requantize",
+    aliases=("_npx_requantize",),
+    npx="requantize",
     outputs=3,
     gradient="zero",
     infer=lambda specs, attrs: [
@@ -514,6 +516,7 @@ def _reshape_rule(shape: Any, attrs: Attrs) -> Any:
 
 @operator(
     "_contrib_quantized_reshape",
+    aliases=("quantized_reshape",),
     outputs=3,
     output_names=_OUTPUT_NAMES,
     gradient="zero",
@@ -560,7 +563,7 @@ def _transpose_rule(shape: Any, attrs: Attrs) -> Any:
 
 @operator(
     "_contrib_quantized_transpose",
-    aliases=("_npx_quantized_transpose",),
+    aliases=("_npx_quantized_transpose", "quantized_transpose"),
     npx="quantized_transpose",
     outputs=3,
     output_names=_OUTPUT_NAMES,
