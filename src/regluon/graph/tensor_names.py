@@ -36,7 +36,8 @@ _OTHER_OUTPUT = {
 _NUMBERED_OUTPUT = frozenset({"CTCLoss", "sort"})
 _NUMBERED_INPUT = frozenset(
     """ Activation BlockGrad Cast Flatten Reshape SoftmaxActivation _contrib_AdaptiveAvgPooling2D
-    _contrib_arange_like _contrib_bipartite_matching _contrib_box_nms _contrib_div_sqrt_dim _contrib_gradientmultiplier _contrib_round_ste
+    _contrib_arange_like _contrib_bipartite_matching _contrib_box_nms
+    _contrib_div_sqrt_dim _contrib_gradientmultiplier _contrib_round_ste
     _contrib_sign_ste _copy _copyto _npi_argmax _npi_argmin _npi_norm _npi_repeats _npx_relu _npx_sigmoid
     abs amp_cast arccos arccosh arcsin arcsinh arctan arctanh argmax argmax_channel argmin argsort
     broadcast_axis broadcast_to cast_storage cbrt ceil clip cos cosh degrees digamma erf erfinv exp
