@@ -185,6 +185,20 @@ def test_batch_norm_that_cannot_be_folded() -> None:
 
 
 @needs_onednn
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("size", [1, 2])
+def test_offsets_by_channel_on_few_pixels(count: int, size: int) -> None:
+    norm = nn.BatchNorm(in_channels=16)
+    net = build(norm, nn.Activation("relu"), nn.Conv2D(5, 3, padding=1, in_channels=16))
+    norm.beta.set_data(mx.nd.arange(16) * 100 + 100)
+    x = mx.nd.random.normal(shape=(count, 16, size, size))
+    hidden = (tensor(x) / (1 + 1e-5) ** 0.5 + tensor(norm.beta.data()).reshape(1, 16, 1, 1)).relu()
+    layer = net[2]
+    expected = functional.conv2d(hidden, tensor(layer.weight.data()), tensor(layer.bias.data()), padding=1)
+    np.testing.assert_allclose(run(net, x), expected.numpy(), rtol=1e-4, atol=1e-3)
+
+
+@needs_onednn
 def test_dense_layers_in_a_region() -> None:
     net = build(nn.Dense(300, in_units=200, activation="tanh"), nn.Dense(40, in_units=300, use_bias=False))
     x = mx.nd.random.normal(shape=(16, 200))
