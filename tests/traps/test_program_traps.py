@@ -1,7 +1,8 @@
-"""A program after its network changed, and which program a file holds: lessons 6, 10, 26 and 43."""
+"""Programs after their network changed, in files, with branches, with Python inside."""
 
 from __future__ import annotations
 
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -110,3 +111,72 @@ def test_an_input_without_use_is_an_argument_of_the_import(style: Any, tmp_path:
         assert back(*arrays).asnumpy().tolist() == [3.0]
     with pytest.raises(ValueError, match=r"has no input .*dat3"):
         gluon.SymbolBlock.imports(tmp_path / "net-symbol.json", ["data0", "data1", "dat3"])
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_a_layer_shared_by_branches_gets_the_sum_of_its_gradients(hybridize: bool) -> None:
+    """Lesson 14: the gradient of a branch that is not taken was unwritten memory."""
+
+    class Chosen(mx.gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Dense(2, in_units=2, use_bias=False)
+
+        def hybrid_forward(self, F: Any, x: Any, first: Any, second: Any) -> Any:
+            a = F.contrib.cond(first, lambda: self.layer(x), lambda: x * 0)
+            return a + F.contrib.cond(second, lambda: self.layer(x * 10), lambda: x)
+
+    net = Chosen()
+    net.initialize(mx.init.One())
+    if hybridize:
+        net.hybridize()
+    x = mx.nd.array([[1.0, 2.0]])
+    x.attach_grad()
+    for first, second, factor in ((1, 1, 11), (1, 0, 1), (0, 1, 10), (0, 0, 0)):
+        net.layer.weight.zero_grad()
+        with mx.autograd.record():
+            out = net(x, mx.nd.array([first]), mx.nd.array([second]))
+        out.backward()
+        numpy.testing.assert_allclose(out.asnumpy(), 3.0 * factor + (0 if second else x.asnumpy()))
+        gradient = net.layer.weight.grad().asnumpy()
+        numpy.testing.assert_allclose(gradient, factor * numpy.array([[1, 2], [1, 2]]))
+
+
+def test_operators_in_python_run_in_many_threads() -> None:
+    """Lesson 28: they ran on another thread, and waited for each other."""
+
+    class Twice(mx.operator.CustomOp):
+        def forward(self, is_train, req, in_data, out_data, aux):
+            # Work of its own inside: a compiled network, whose lock must not be held here.
+            self.assign(out_data[0], req[0], inner(in_data[0]) * 2)
+
+        def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+            self.assign(in_grad[0], req[0], out_grad[0] * 2)
+
+    @mx.operator.register("trap_twice")
+    class TwiceProp(mx.operator.CustomOpProp):
+        def create_operator(self, context, shapes, types):
+            return Twice()
+
+    class Net(mx.gluon.HybridBlock):
+        def hybrid_forward(self, F: Any, x: Any) -> Any:
+            return F.Custom(x, op_type="trap_twice") + 1
+
+    inner = nn.Dense(3, in_units=3, use_bias=False)
+    inner.initialize(mx.init.One())
+    inner.hybridize()
+    net = Net()
+    net.hybridize()
+    results: dict[int, list[float]] = {}
+
+    def work(place: int) -> None:
+        for _ in range(25):
+            results[place] = net(mx.nd.ones((place + 1, 3)) * place).asnumpy().ravel().tolist()
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads), "threads wait for each other"
+    assert results == {place: [6.0 * place + 1] * (3 * (place + 1)) for place in range(8)}
