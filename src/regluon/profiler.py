@@ -25,7 +25,7 @@ import torch
 
 from .base.errors import MXNetError
 from .exec.measure import backward_steps, size_in_bytes, watch_backward
-from .exec.onednn import Region, Step, watched
+from .exec.onednn import Step, region_of, watched
 from .runtime.state import State
 
 __all__ = [
@@ -266,7 +266,7 @@ class _Profiler:
             tensors = [value for value in values if isinstance(value, torch.Tensor)]
             end = self._end(tensors)
             # The kernels of a region have made events of their own.
-            if shown and not isinstance(node.op.function, Region):
+            if shown and region_of(node) is None:
                 name = node.op.name
                 arguments = {"node": node.name, "computes": list(node.recorded)}
                 self.span(name, "operator", clock[0], end, {**arguments, **(self._arguments() or {})})

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 import regluon as mx
-from regluon.exec.onednn import Region, interface
+from regluon.exec.onednn import Region, builder, interface
 from regluon.gluon import nn
 
 needs_onednn = pytest.mark.skipif(
@@ -393,6 +393,30 @@ def test_what_onednn_refuses_runs_on_torch(monkeypatch) -> None:
     np.testing.assert_allclose(run(net, x), expected, rtol=1e-5, atol=1e-5)
     kernels = kernels_of(net, x)
     assert "tanh" in kernels and kernels.count("onednn_convolution") == 2
+
+
+@needs_onednn
+@pytest.mark.parametrize("when", ["an output's format", "another number of threads"])
+def test_a_refusal_elsewhere_is_no_error(when: str, monkeypatch) -> None:
+    net, x = convnet(), mx.nd.random.normal(shape=(2, 3, 16, 16))
+    expected = net(x).asnumpy()
+    if when == "another number of threads":
+        run(net, x)
+
+    def refuse(*arguments, **more):
+        raise interface.Unsupported("refused")
+
+    count = torch.get_num_threads()
+    if when == "another number of threads":
+        monkeypatch.setattr(interface.Library, "convolution", refuse)
+    else:
+        monkeypatch.setattr(builder._Builder, "_give", refuse)
+    try:
+        torch.set_num_threads(count + 1 if when == "another number of threads" else count)
+        net = convnet() if when != "another number of threads" else net
+        np.testing.assert_allclose(run(net, x), expected, rtol=1e-4, atol=1e-5)
+    finally:
+        torch.set_num_threads(count)
 
 
 def test_without_the_interface_torch_runs_everything(monkeypatch) -> None:

@@ -15,7 +15,7 @@ from regluon import autograd, gluon
 from regluon.contrib import quantization
 from regluon.demo import digits
 from regluon.exec import quantized as kernels
-from regluon.exec.onednn import Region, interface
+from regluon.exec.onednn import interface, region_of
 from regluon.exec.plan import Plan
 from regluon.gluon import nn
 from regluon.passes import skip
@@ -67,8 +67,8 @@ def operators(net: Any, x: Any) -> set[str]:
     tensors = [x._t, *(p.data()._t for _, p in recorded.parameters), *(a._t for _, a in recorded.captured)]
     found = set()
     for node in Plan(recorded.program, 1, tensors).program.nodes:
-        steps = node.op.function.steps if isinstance(node.op.function, Region) else ()
-        found |= {step.kernel for step in steps} or {node.op.name}
+        region = region_of(node)
+        found |= {node.op.name} if region is None else {step.kernel for step in region.steps}
     return found
 
 

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from ..graph.node import Node
-from ..ops.internal import InternalOp
-from .onednn import Region, Step, watched
+from .onednn import Step, region_of, watched
 from .program import Program
 
 __all__ = ["Measured", "NodeCost", "backward_steps", "measure", "size_in_bytes", "time_of", "watch_backward"]
@@ -107,9 +106,9 @@ def measure(program: Program, key: int, tensors: Sequence[Any]) -> Measured:
             rounds.run(program, key, given)
     for cost, seconds, backward in zip(costs, *rounds.medians(), strict=True):
         cost.seconds, cost.backward_seconds = seconds, backward
-        definition = cost.node.op
-        if isinstance(definition, InternalOp) and isinstance(definition.function, Region):
-            cost.steps = [(s, statistics.median(rounds.steps[id(s)])) for s in definition.function.steps]
+        region = region_of(cost.node)
+        if region is not None:
+            cost.steps = [(step, statistics.median(rounds.steps[id(step)])) for step in region.steps]
     whole, backwards = statistics.median(rounds.whole), statistics.median(rounds.backwards or [0.0])
     return Measured(costs, whole, backwards, peak, len(rounds.whole))
 
@@ -171,11 +170,8 @@ def _look(program: Program, key: int, given: _Given, costs: list[NodeCost]) -> i
                 cost.outputs.append((tuple(value.shape), value.dtype))
                 alive[name] = (_address(value), size_in_bytes(value))
         held = {address: size for address, size in alive.values() if address not in foreign}
-        definition = cost.node.op
-        inside = 0
-        if isinstance(definition, InternalOp) and isinstance(definition.function, Region):
-            inside = definition.function.memory
-        peak = max(peak, sum(held.values()) + inside)
+        region = region_of(cost.node)
+        peak = max(peak, sum(held.values()) + (0 if region is None else region.memory))
         for name in frees.get(place, ()):
             alive.pop(name, None)
 

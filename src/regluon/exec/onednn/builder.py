@@ -59,8 +59,8 @@ def lstm_part(node: Node, part: int) -> Entry:
     return make(LSTM_PART, node, [node.inputs[1]], own, [Spec(shape, torch.float32)], name)
 
 
-class Refused(Exception):
-    """A node for which oneDNN has no fast kernel."""
+class Refused(RuntimeError):
+    """A node for which oneDNN has no fast kernel; in a call, a reason to run the general program."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -117,7 +117,10 @@ class _Builder:
                 self.reads[id(entry.node), entry.index] -= 1
         for index, (entry, channels_last) in enumerate(zip(self.group.outputs, region.last, strict=True)):
             assert entry.spec is not None
-            self._give(entry, self._outside(shape_at(entry), entry.spec.dtype, channels_last), index)
+            try:
+                self._give(entry, self._outside(shape_at(entry), entry.spec.dtype, channels_last), index)
+            except Unsupported as error:
+                raise Refused(entry.node.name) from error
         plan_memory(self.built)
         return self.built
 

@@ -1,7 +1,7 @@
 """oneDNN's C interface, inside the library that torch brings with it.
 
 torch's own operators create a oneDNN primitive at every call, which takes some 40 microseconds. Through
-oneDNN's interface a primitive is created once, and executed in two. torch does not export the functions, but
+oneDNN's interface a primitive is created once, and executed in one or two. torch exports none of this, but
 its library for Linux names them in its symbol table: they are looked up there, checked against functions that
 are exported, and tried once. Where anything does not fit, `library` gives None and torch's operators run.
 
@@ -106,7 +106,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-class Unsupported(Exception):
+class Unsupported(RuntimeError):
     """oneDNN has no fast kernel for this."""
 
 

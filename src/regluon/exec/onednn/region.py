@@ -25,7 +25,7 @@ from . import interface
 from .forms import shape_at
 from .interface import Descriptor, Library, Primitive
 
-__all__ = ["Built", "Place", "Region", "Step", "Value", "plan_memory", "watched"]
+__all__ = ["Built", "Place", "Region", "Step", "Value", "plan_memory", "region_of", "watched"]
 
 _ALIGNMENT = 64
 _CHANNELS_LAST = torch.channels_last
@@ -229,6 +229,12 @@ def watched(watch: Callable[[Step], None]) -> Iterator[None]:
         yield
     finally:
         _watching.watch = before
+
+
+def region_of(node: Node) -> Region | None:
+    """The region that a node of a plan runs, if it is one."""
+    function = None if node.op is None else node.op.function
+    return function if isinstance(function, Region) else None
 
 
 class _Run:
