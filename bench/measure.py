@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -82,12 +83,12 @@ class Bench:
         measure(work, there, files, result)
         return result
 
-    def _start(self, work: Work, name: str) -> Peer:
+    def _start(self, work: Work, name: str, more: dict[str, str] | None = None) -> Peer:
         environment, module = RUNS_IN[name]
         log = self.folder / "logs" / f"{work.name}-{name}.log"
         python = str(self.pythons[environment])
         command = [python, "-W", "ignore", "-m", f"bench.workers.{module}", name, str(self.models)]
-        return Peer(name, command, self.models, self.effort.threads, log)
+        return Peer(name, command, self.models, self.effort.threads, log, more)
 
     def _attempt(self, result: Result, peer: str, action: Callable[[], Any]) -> Any:
         """What the action returns, or None after noting why the peer failed."""
@@ -141,7 +142,11 @@ class Bench:
                     result.samples.setdefault(name, []).append(taken)
 
     def _once(self, work: Work, name: str, file: str | None, result: Result) -> float:
-        with self._start(work, name) as peer:
+        # What an earlier process measured or compiled is no part of a first call.
+        with (
+            tempfile.TemporaryDirectory() as empty,
+            self._start(work, name, {"REGLUON_CACHE": empty}) as peer,
+        ):
             peer.started()
             result.versions[name] = peer.versions
             answer = peer.ask(do="prepare", work={**work.request(), "file": file})

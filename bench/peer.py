@@ -24,9 +24,20 @@ class Skipped(PeerFailure):
 
 
 class Peer:
-    """A process that does one work with one peer, started in ``folder``; a context manager that ends it."""
+    """A process that does one work with one peer, started in ``folder``; a context manager that ends it.
 
-    def __init__(self, name: str, command: list[str], folder: Path, threads: int, log: Path) -> None:
+    ``more`` are variables of its environment.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        folder: Path,
+        threads: int,
+        log: Path,
+        more: dict[str, str] | None = None,
+    ) -> None:
         self.name = name
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +47,7 @@ class Peer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=_environment(threads),
+            env={**_environment(threads), **(more or {})},
             cwd=folder,
             bufsize=0,
         )

@@ -6,6 +6,8 @@ import os
 import tempfile
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Graphs are checked around every pass.
+os.environ["REGLUON_CHECK_GRAPHS"] = "1"
 # Nothing that a user's own runs remembered is used here, and nothing is left behind.
 os.environ["REGLUON_CACHE"] = tempfile.mkdtemp(prefix="regluon-tests-")
 

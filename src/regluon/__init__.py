@@ -9,7 +9,12 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
-from .ops import registry as _registry
+from .base.memory import use_large_pages as _use_large_pages
+
+# Before any array is made, so that all of them lie in this memory.
+_use_large_pages()
+
+from .ops import registry as _registry  # noqa: E402
 
 _registry.load()
 

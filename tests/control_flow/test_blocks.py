@@ -374,3 +374,88 @@ def test_beam_search(hybrid: bool) -> None:
         assert parents.asnumpy()[: len(steps)].tolist() == [[o[1] for o in step] for step in steps]
         np.testing.assert_allclose(scores.asnumpy(), expected, rtol=1e-4)
         assert not last.asnumpy().any()
+
+
+class Repeated(HybridBlock):
+    """A layer in the body of each loop and branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Dense(3, in_units=3, activation="relu", flatten=False)
+
+    def forward(self, x: Any) -> Any:
+        outputs, last = mx.npx.foreach(lambda e, s: (self.layer(e) + s, self.layer(s)), x, x[0])
+        _, (_, again) = mx.npx.while_loop(
+            lambda i, s: i < 3, lambda i, s: ([], [i + 1, self.layer(s) + last]), [last.sum() * 0, last], 5
+        )
+        return mx.npx.cond(last.sum() > 0, lambda: self.layer(again), lambda: -self.layer(again)) + outputs
+
+
+def test_bodies_in_a_plan_see_every_write_to_their_weights() -> None:
+    plain, compiled = Repeated(), Repeated()
+    for net in (plain, compiled):
+        net.initialize()
+    compiled.hybridize()
+    x = mx.np.array(X)
+    start = mx.np.array(np.linspace(-0.4, 0.6, 9, dtype="float32").reshape(3, 3))
+    for change in (lambda w: start, lambda w: w, lambda w: w * 2, lambda w: -w, lambda w: w + 0.1):
+        for net in (plain, compiled):
+            net.layer.weight.set_data(change(net.layer.weight.data()))
+        for _ in range(3):
+            np.testing.assert_allclose(compiled(x).asnumpy(), plain(x).asnumpy(), rtol=1e-5, atol=1e-6)
+        for net in (plain, compiled):
+            net.layer.weight.data()[0] *= 1.5
+        np.testing.assert_allclose(compiled(x).asnumpy(), plain(x).asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_bodies_in_a_plan_are_planned() -> None:
+    """The layer in a body is not run by the operator that was recorded."""
+    from regluon.exec import bodies
+
+    made: list[Any] = []
+    original = bodies.PlannedBody._plan
+
+    def noted(self: Any, tensors: Any, training: bool) -> Any:
+        made.append(original(self, tensors, training))
+        return made[-1]
+
+    net = Repeated()
+    net.initialize()
+    net.hybridize()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bodies.PlannedBody, "_plan", noted)
+        for _ in range(4):
+            net(mx.np.array(X))
+    assert len(made) == 4 and None not in made
+    assert all(node.op.name != "FullyConnected" for plan in made for node in plan.program.nodes)
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_a_while_loop_of_no_steps_is_the_same_in_a_graph(hybridize: bool) -> None:
+    """1.9.1 gives no outputs, and 2.0 outputs without rows; 2.0 refuses fewer than none."""
+
+    class Loop(HybridBlock):
+        def __init__(self, most: int) -> None:
+            super().__init__()
+            self.most = most
+
+        def forward(self, i: Any) -> Any:
+            loop = mx.npx.while_loop if isinstance(i, mx.np.ndarray) else mx.nd.contrib.while_loop
+            return loop(lambda i: i < 3, lambda i: (i * 2, [i + 1]), [i], max_iterations=self.most)
+
+    for most in (0, -1):
+        net = Loop(most)
+        if hybridize:
+            net.hybridize()
+        outputs, (last,) = net(mx.nd.array([1.0]))
+        assert outputs == [] and last.asnumpy().tolist() == [1.0]
+    net = Loop(0)
+    if hybridize:
+        net.hybridize()
+    outputs, (last,) = net(mx.np.array([1.0]))
+    assert outputs.shape == (0, 1) and last.asnumpy().tolist() == [1.0]
+    net = Loop(-1)
+    if hybridize:
+        net.hybridize()
+    with pytest.raises(ValueError, match="max_iterations must be 0 or more; received -1"):
+        net(mx.np.array([1.0]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import threading
+from time import sleep
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from torch.nn import functional
 
 import regluon as mx
-from regluon.exec.onednn import Region, builder, interface
+from regluon.exec.onednn import Region, builder, forms, interface, products
 from regluon.gluon import nn
 
 needs_onednn = pytest.mark.skipif(
@@ -181,7 +182,7 @@ def test_batch_norm_that_cannot_be_folded() -> None:
         eps=1e-5,
     ).relu()
     np.testing.assert_allclose(run(net, x), hidden.numpy(), rtol=1e-4, atol=1e-5)
-    assert "onednn_binary" in kernels_of(net, x)
+    assert kernels_of(net, x).count("onednn_convolution") == 2
 
 
 @needs_onednn
@@ -284,8 +285,143 @@ def test_encoder_in_mixed_precision(dtype: str) -> None:
     tolerance = 1e-4 if dtype == "float32" else 0.05
     np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=tolerance, atol=tolerance)
     kernels = {kernel.kernel for kernel in net.explain(x).kernels}
-    assert {"attention", "onednn_layer_normalization", "onednn_matmul"} <= kernels
+    assert {"onednn_softmax", "onednn_layer_normalization", "onednn_matmul"} <= kernels
     assert not {"softmax", "amp_cast", "_npi_add", "LayerNorm"} & kernels
+
+
+class Attention(mx.gluon.HybridBlock):
+    """Of one sequence to another, both projected to ``heads`` parts."""
+
+    def __init__(self, heads: int, width: int, depth: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key = (nn.Dense(width, flatten=False, in_units=64) for _ in range(2))
+        self.value = nn.Dense(depth, flatten=False, in_units=64)
+
+    def forward(self, x, y):
+        np_, npx = mx.np, mx.npx
+
+        def split(z):
+            return np_.transpose(npx.reshape(z, (-2, -2, self.heads, -1)), (0, 2, 1, 3))
+
+        scores = np_.matmul(split(self.query(x)), np_.swapaxes(split(self.key(y)), 2, 3)) * 0.3
+        mixed = np_.matmul(npx.softmax(scores, axis=-1), split(self.value(y)))
+        return npx.reshape(np_.transpose(mixed, (0, 2, 1, 3)), (-2, -2, -5))
+
+
+def attention_by_batch_dot(net: Attention, x, y):
+    """The same with batch and heads as one axis, whose keys are not turned."""
+    np_, npx = mx.np, mx.npx
+
+    def split(z):
+        z = np_.transpose(npx.reshape(z, (-2, -2, net.heads, -1)), (0, 2, 1, 3))
+        return npx.reshape(z, (-5, -2, -2))
+
+    scores = npx.batch_dot(split(net.query(x)), split(net.key(y)), transpose_b=True) * 0.3
+    mixed = npx.batch_dot(npx.softmax(scores, axis=-1), split(net.value(y)))
+    mixed = npx.reshape(mixed, (-6, -1, net.heads, -2, -2))
+    return npx.reshape(np_.transpose(mixed, (0, 2, 1, 3)), (-2, -2, -5))
+
+
+class AttentionByBatchDot(Attention):
+    def forward(self, x, y):
+        return attention_by_batch_dot(self, x, y)
+
+
+@needs_onednn
+@pytest.mark.parametrize("heads, width, depth", [(1, 16, 16), (4, 32, 32), (4, 32, 12), (3, 15, 9)])
+@pytest.mark.parametrize("queries, keys", [(24, 24), (7, 33)])
+@pytest.mark.parametrize("most", [1 << 24, 0])
+def test_attention(
+    heads: int, width: int, depth: int, queries: int, keys: int, most: int, monkeypatch
+) -> None:
+    """By primitives where the scores are few, by torch where they are many."""
+    monkeypatch.setattr(forms, "_MOST_SCORES", most)
+    net = AttentionByBatchDot(heads, width, depth)
+    mx.random.seed(5)
+    net.initialize(mx.init.Uniform(0.5))
+    x, y = (mx.np.random.normal(size=(2, length, 64)) for length in (queries, keys))
+    expected = net(x, y).asnumpy()
+    parts = [
+        tensor(layer(each)).unflatten(-1, (heads, -1)).transpose(1, 2)
+        for layer, each in ((net.query, x), (net.key, y), (net.value, y))
+    ]
+    weights = torch.softmax(parts[0] @ parts[1].transpose(2, 3) * 0.3, -1)
+    reference = (weights @ parts[2]).transpose(1, 2).flatten(2).numpy()
+    np.testing.assert_allclose(expected, reference, rtol=1e-4, atol=1e-5)
+    net.hybridize()
+    net(x, y)
+    np.testing.assert_allclose(net(x, y).asnumpy(), reference, rtol=1e-4, atol=1e-5)
+    kernels = [kernel.kernel for kernel in net.explain(x, y).kernels]
+    assert ("onednn_softmax" in kernels) == (most > 0)
+    assert ("attention_by_rows" in kernels) == (most == 0)
+
+
+@needs_onednn
+def test_attention_with_turned_keys() -> None:
+    net = Attention(2, 16, 16)
+    net.initialize(mx.init.Uniform(0.5))
+    x, y = (mx.np.random.normal(size=(2, length, 64)) for length in (5, 9))
+    expected = net(x, y).asnumpy()
+    net.hybridize()
+    net(x, y)
+    np.testing.assert_allclose(net(x, y).asnumpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+@needs_onednn
+@pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this processor has no kernels for bfloat16"
+)
+@pytest.mark.parametrize("rows", [384, 12 * 33])
+def test_dense_layers_as_convolutions(rows: int, monkeypatch) -> None:
+    """In 16 bits some products are faster so; sums, activations and other numbers of threads included."""
+    monkeypatch.setattr(products, "_convolution_is_faster", lambda *_: True)
+
+    class Twice(mx.gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Dense(48, flatten=False, in_units=32)
+            self.second = nn.Dense(32, flatten=False, in_units=48, use_bias=False)
+
+        def hybrid_forward(self, F, x):
+            x = F.concat(x, x * 0.5, dim=1)
+            return x + self.second(F.LeakyReLU(self.first(x), act_type="gelu"))
+
+    net = Twice()
+    mx.random.seed(6)
+    net.initialize(mx.init.Uniform(0.3))
+    x = mx.nd.random.normal(shape=(2, rows // 4, 32))
+    expected = net(x).asnumpy()
+    net.cast("bfloat16")
+    x = x.astype("bfloat16")
+    net.hybridize()
+    count = torch.get_num_threads()
+    net(x)
+    try:
+        for threads in (count, count + 1):
+            torch.set_num_threads(threads)
+            np.testing.assert_allclose(net(x).astype("float32").asnumpy(), expected, rtol=0.05, atol=0.05)
+    finally:
+        torch.set_num_threads(count)
+    kernels = kernels_of(net, x)
+    assert kernels.count("onednn_convolution") == (2 if rows == 384 else 0)
+    assert kernels.count("onednn_matmul") == (0 if rows == 384 else 2)
+
+
+@needs_onednn
+@pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this processor has no kernels for bfloat16"
+)
+@pytest.mark.parametrize("slow", ["matmul", "convolution"])
+def test_the_faster_of_product_and_convolution_is_taken(slow: str, monkeypatch) -> None:
+    class Trial(products._Trial):
+        def __call__(self) -> None:
+            super().__call__()
+            sleep(0.01 if self._primitive.kind == slow else 0)
+
+    monkeypatch.setattr(products, "_Trial", Trial)
+    form = (384, 32, 48, torch.bfloat16, (("relu", ()),), torch.get_num_threads())
+    assert products._convolution_is_faster.__wrapped__(*form) == (slow == "matmul")
 
 
 def convnet() -> nn.HybridSequential:

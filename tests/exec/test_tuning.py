@@ -85,7 +85,9 @@ def test_really_measured(folder) -> None:
     expected = net(x).asnumpy()
     net.hybridize(static_shape=True)
     np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
-    assert len(json.loads((folder / "kernels.json").read_text())) == 2
+    # Besides, all of it may be measured as native code.
+    texts = json.loads((folder / "kernels.json").read_text())
+    assert len([text for text in texts if "small network" not in text]) == 2
     assert set(names_of(net)) & {"onednn_convolution", "convolution"}
 
 
@@ -95,7 +97,7 @@ def test_groups_of_layers_are_measured_too(fastest: str, tmp_path, monkeypatch) 
     monkeypatch.setenv("REGLUON_CACHE", str(tmp_path))
     measured = []
 
-    def measure(runs):
+    def measure(runs, *more):
         for run in runs.values():
             run()
         measured.append(list(runs))

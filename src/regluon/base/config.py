@@ -12,6 +12,7 @@ __all__ = [
     "is_np_array",
     "is_np_default_dtype",
     "is_np_shape",
+    "native_code",
     "restore",
     "set_api",
     "set_np_array",
@@ -57,6 +58,11 @@ def set_strict(value: bool) -> bool:
     """Switch strictness; gives what it was."""
     before, _process.strict = _process.strict, bool(value)
     return before
+
+
+def native_code() -> bool:
+    """Whether C++ may be compiled and run where there is a compiler (not with ``REGLUON_NATIVE=0``)."""
+    return os.environ.get("REGLUON_NATIVE", "").strip().lower() not in ("0", "false", "no", "off")
 
 
 def api_level() -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .errors import MXNetError
+from .memory import give_back
 
 __all__ = [
     "Context",
@@ -107,9 +108,11 @@ class Context:
         Context._current.value = self._old.pop()
 
     def empty_cache(self) -> None:
-        """Give cached GPU memory back to the system."""
+        """Give memory that is kept for later back to the system."""
         if self.device_type == "gpu":
             torch.cuda.empty_cache()
+        else:
+            give_back()
 
 
 Device = Context

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .plan import Plan
 from .program import Program, interpret
+from .recompute import recompute
 from .training import for_training
 
-__all__ = ["Plan", "Program", "for_training", "interpret"]
+__all__ = ["Plan", "Program", "for_training", "interpret", "recompute"]

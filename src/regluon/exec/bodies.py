@@ -13,10 +13,15 @@ from ..graph.infer import GraphShapes
 from ..graph.node import Entry, Node, topological
 from ..ops.opdef import Spec
 from ..ops.registry import get
+from ..passes.rewrite import Reads, Settings, rewrite
 from ..runtime.gradient import zero_link
 from .program import Program
 
-__all__ = ["Body", "cut"]
+__all__ = ["Body", "Cutter", "PlannedBody", "cut", "plan_bodies"]
+
+# Runs a body on a key and on what goes from step to step.
+Bound = Callable[[int, Sequence[Tensor]], tuple[Tensor, ...]]
+MakePlan = Callable[[Program, int, Sequence[Tensor]], Any]
 
 
 class Body:
@@ -57,6 +62,14 @@ class Body:
             self._programs[training, recording] = program
         return program.run(key, tensors)
 
+    def bound(self, outside: Sequence[Tensor], training: bool, recording: bool) -> Bound:
+        """The body as a function of a key and of what goes from step to step, the first of its inputs."""
+
+        def run(key: int, own: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            return self.run([*own, *outside], training, recording, key)
+
+        return run
+
     def infer(self, specs: Sequence[Spec]) -> list[Spec]:
         """Shapes and types of the outputs.
 
@@ -92,7 +105,85 @@ class Body:
         return [zero_link(value, sources) if value.is_floating_point() else value for value in results]
 
 
-class _Cutter:
+class PlannedBody(Body):
+    """A body within a plan: it has a plan of its own, made when it first runs.
+
+    The shapes and types of its inputs are always the same: those with which the plan around it was made.
+
+    Parameters
+    ----------
+    body : Body
+        The body.
+    held : sequence of int
+        The places of its inputs that depend on parameters only.
+    make : callable
+        ``make(program, count, tensors)`` gives a plan, as the class `Plan` does.
+    """
+
+    def __init__(self, body: Body, held: Sequence[int], make: MakePlan) -> None:
+        self.inputs, self.outputs = body.inputs, body.outputs
+        self.draws, self.used, self._programs = body.draws, body.used, body._programs
+        self.held = tuple(held)
+        self._moving = tuple(place for place in range(len(self.inputs)) if place not in self.held)
+        self._make = make
+        # By train mode; None where no plan can be made.
+        self._plans: dict[bool, Any] = {}
+
+    def bound(self, outside: Sequence[Tensor], training: bool, recording: bool) -> Bound:
+        """The body as a function of a key and of what goes from step to step."""
+        if recording:
+            return super().bound(outside, training, recording)
+        own = len(self.inputs) - len(outside)
+        moving = [outside[place - own] for place in self._moving if place >= own]
+        rest = [*moving, *(outside[place - own] for place in self.held)]
+
+        def run(key: int, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            tensors = [*given, *rest]
+            try:
+                plan = self._plans[training]
+            except KeyError:
+                plan = self._plans[training] = self._plan(tensors, training)
+            if plan is None:
+                return self.run([*given, *outside], training, recording, key)
+            return plan(key, tensors)  # type: ignore[no-any-return]
+
+        return run
+
+    def _plan(self, tensors: Sequence[Tensor], training: bool) -> Any:
+        """A plan of the inputs in the order: those that change, then those that are held."""
+        inputs = [self.inputs[place] for place in (*self._moving, *self.held)]
+        try:
+            return self._make(Program(inputs, self.outputs, training, False), len(self._moving), tensors)
+        except MXNetError:
+            return None
+
+
+def plan_bodies(entries: Sequence[Entry], settings: Settings, make: MakePlan) -> list[Entry]:
+    """The graph of a plan, in which loops and branches have bodies with plans of their own."""
+    if not any(node.op is not None and "subgraphs" in node.attrs for node in topological(entries)):
+        return list(entries)
+
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Sequence[Entry] | None:
+        attrs = node.attrs
+        if "subgraphs" not in attrs:
+            return None
+        own = attrs.get("num_data", 0) + (
+            attrs["num_outputs"] - attrs["num_out_data"] if "num_out_data" in attrs else 0
+        )
+        planned = []
+        for body in attrs["subgraphs"]:
+            # What goes from step to step comes first among the inputs, and changes.
+            sources = node.inputs[len(node.inputs) - len(body.inputs) :]
+            held = [place for place, e in enumerate(sources) if place >= own and settings.is_constant(e)]
+            planned.append(PlannedBody(body, held, make))
+        new = node.__copy__()
+        new.inputs, new.attrs = inputs, {**attrs, "subgraphs": tuple(planned)}
+        return [Entry(new, index) for index in range(new.outputs)]
+
+    return rewrite(entries, replace)
+
+
+class Cutter:
     """Copies the part of a graph that lies inside a body; what it reads from outside becomes variables."""
 
     def __init__(self, placeholders: Sequence[Node], inside: Callable[[Node], bool]) -> None:
@@ -158,7 +249,7 @@ def cut(
         The bodies, and what they use from outside. The inputs of every body are its placeholders, then a
         variable for each of these.
     """
-    cutters = [_Cutter(placeholders, inside) for placeholders, _ in bodies]
+    cutters = [Cutter(placeholders, inside) for placeholders, _ in bodies]
     copied = [cutter.copy(outputs) for cutter, (_, outputs) in zip(cutters, bodies, strict=True)]
     outside: dict[tuple[int, int], Entry] = {}
     for cutter in cutters:

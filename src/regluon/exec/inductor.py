@@ -11,6 +11,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from torch import Tensor
 from ..base.errors import MXNetError
 from ..graph.node import Entry
 from ..passes import Settings
+from .cuda import seam
+from .draws import draws
 from .plan import Plan
 from .program import Program
 from .tuning import Tuner
@@ -26,13 +29,38 @@ from .tuning import Tuner
 __all__ = ["InductorPlan", "missing_compiler"]
 
 
-def missing_compiler() -> str | None:
-    """Why code for the CPU cannot be compiled here, with the remedy; None where it can."""
+def missing_compiler(kind: str | None = None) -> str | None:
+    """Why code cannot be compiled here, with the remedy; None where it can.
+
+    ``kind`` is ``"cpu"`` or ``"cuda"``; without it, one of the kinds that this machine has must do.
+    """
+    if kind is None:
+        return _missing_for_cuda() and _missing_for_cpu() if torch.cuda.is_available() else _missing_for_cpu()
+    return _missing_for_cuda() if kind == "cuda" else _missing_for_cpu()
+
+
+def _missing_for_cpu() -> str | None:
     compiler = os.environ.get("CXX") or "g++"
     if shutil.which(compiler.split()[0]) is None:
         return (
             f"it needs a C++ compiler, and {compiler!r} was not found: install g++ (Debian, Ubuntu: apt "
             "install g++) or clang, or name one in the environment variable CXX"
+        )
+    return None
+
+
+def _missing_for_cuda() -> str | None:
+    """Triton compiles the kernels, and builds what launches them with a C compiler."""
+    if find_spec("triton") is None:
+        return (
+            "it needs the package triton, not installed here: pip install triton (PyTorch's builds for CUDA "
+            "on Linux bring it)"
+        )
+    named = os.environ.get("CC")
+    if not any(shutil.which(name.split()[0]) for name in ([named] if named else ["gcc", "clang"])):
+        return (
+            f"it needs a C compiler, and {named or 'gcc'!r} was not found: install gcc (Debian, Ubuntu: apt "
+            "install gcc) or clang, or name one in the environment variable CC"
         )
     return None
 
@@ -48,14 +76,18 @@ class InductorPlan(Plan):
     Raises
     ------
     MXNetError
-        If the graph draws random numbers, or depends on values, or does not compile.
+        If the graph draws random numbers, or depends on values, or does not compile, or there is no compiler
+        for the device of the inputs.
     """
 
     def __init__(self, general: Program, count: int, tensors: Sequence[Tensor]) -> None:
-        if _draws(general):
+        if draws(general.nodes, general.training):
             raise MXNetError("this graph draws random numbers")
         if any(node.op is not None and node.op.opaque for node in general.nodes):
             raise MXNetError("this graph runs Python code of its own")
+        missing = missing_compiler(seam.current().kind(tensors))
+        if missing is not None:
+            raise MXNetError(missing)
         super().__init__(general, count, tensors)
         prepared = self._prepare(list(tensors[count:]))
         self._compiled = self._compile([*tensors[:count], *prepared[2]])
@@ -98,14 +130,3 @@ class InductorPlan(Plan):
             text = str(error).strip().splitlines() or [type(error).__name__]
             raise MXNetError(f"it does not compile: {text[0]}") from error
         return compiled
-
-
-def _draws(general: Program) -> bool:
-    """Whether a random operator draws in this mode: dropout does not, in predict mode."""
-    for node in general.nodes:
-        if node.op is None or not node.op.uses_rng:
-            continue
-        quiet = node.op.uses_training and not general.training and node.full_attrs.get("mode") != "always"
-        if not quiet:
-            return True
-    return False

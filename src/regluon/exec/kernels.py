@@ -30,6 +30,7 @@ from ..ops.internal import (
 from ..ops.opdef import Spec
 from ..passes.cleanup import RESHAPES, TRANSPOSES, permutation
 from ..passes.rewrite import Reads, Settings, make, rewrite, shape_of
+from .layouts import Layouts
 from .quantized import integer_candidates
 
 __all__ = ["Layouts", "available", "candidates", "choose_kernels", "contiguous_outputs", "runs_here"]
@@ -137,6 +138,14 @@ def candidates(node: Node, inputs: tuple[Entry, ...], settings: Settings, layout
     return integer_candidates(node, inputs, settings)
 
 
+# The names of the operators that have candidates.
+_CHOSEN = (
+    frozenset({"convolution", "dense", "unary", "quantized_convolution", "quantized_dense", "dequantize"})
+    | RESHAPES
+    | TRANSPOSES
+)
+
+
 def choose_kernels(entries: Sequence[Entry], settings: Settings, choose: Choose | None = None) -> list[Entry]:
     """Replace the common forms by kernels; runs after all passes.
 
@@ -154,52 +163,10 @@ def choose_kernels(entries: Sequence[Entry], settings: Settings, choose: Choose 
         build = found[name]
         return None if build is None else [build()]
 
-    return rewrite(entries, replace)
+    return rewrite(entries, replace, _CHOSEN)
 
 
 # Memory layout ----------------------------------------------------------------------
-
-_KEEP_LAYOUT = frozenset(
-    {"Pooling", "add", "unary", "relu", "clip", "sigmoid", "tanh", "Activation", "LeakyReLU", "affine"}
-    | {"quantize", "dequantize", "quantized_max_pool"}
-)
-
-
-class Layouts:
-    """Which 4-dimensional values are known to lie channels last in memory."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Node, bool]] = {}
-
-    def note(self, node: Node) -> None:
-        """A variable whose values lie channels last."""
-        self._known[id(node)] = (node, True)
-
-    def is_last(self, entry: Any) -> bool:
-        """Whether this value lies channels last."""
-        node = entry.node
-        if node.op is not None and node.op.name == "onednn":
-            return bool(node.attrs["last"][entry.index])
-        known = self._known.get(id(node))
-        if known is None:
-            known = self._known[id(node)] = (node, self._decide(node))
-        return known[1]
-
-    def _decide(self, node: Node) -> bool:
-        op = node.op
-        if op is None:
-            return False
-        if op.name in ("onednn_convolution", "onednn_quantized_convolution", "channels_last"):
-            return True
-        spec = node.specs[0] if node.specs else None
-        if spec is None or len(spec.shape) != 4:
-            return False
-        if op.name in ("Concat", "quantized_concatenate"):
-            return node.full_attrs.get("dim", 1) == 1 and all(self.is_last(e) for e in node.inputs)
-        if op.name == "add":
-            return all(self.is_last(e) for e in node.inputs)
-        return op.name in _KEEP_LAYOUT and self.is_last(node.inputs[0])
-
 
 CHANNELS_LAST = InternalOp("channels_last", channels_last, fresh=False)
 
@@ -482,12 +449,25 @@ def _view(node: Node, inputs: tuple[Entry, ...]) -> Entry | None:
 # Element by element ----------------------------------------------------------------------
 
 
-def _activated(node: Node, value: Entry, kind: str, scalars: Sequence[float]) -> Entry:
+@functools.cache
+def _plain_activation(kind: str) -> InternalOp:
+    function, writing = unary_functions(kind)
+    in_place = None if writing is None else (writing, (Slot(0),), 0)
+    return InternalOp(kind, function, arguments=(Slot(0),), in_place=in_place)
+
+
+def _activation(kind: str, scalars: Sequence[float]) -> InternalOp:
+    if not scalars:
+        return _plain_activation(kind)
     function, writing = unary_functions(kind)
     arguments = (Slot(0), *scalars)
     in_place = None if writing is None else (writing, arguments, 0)
-    op = InternalOp(kind, function, arguments=arguments, in_place=in_place)
-    return make(op, node, [value], {}, None if value.spec is None else [value.spec], f"{node.name}_{kind}")
+    return InternalOp(kind, function, arguments=arguments, in_place=in_place)
+
+
+def _activated(node: Node, value: Entry, kind: str, scalars: Sequence[float]) -> Entry:
+    specs = None if value.spec is None else [value.spec]
+    return make(_activation(kind, scalars), node, [value], {}, specs, f"{node.name}_{kind}")
 
 
 def _unary(node: Node, inputs: tuple[Entry, ...]) -> Entry:

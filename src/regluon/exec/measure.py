@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..graph.node import Node
+from ..graph.node import Entry, Node
 from .onednn import Step, region_of, watched
 from .program import Program
 
@@ -159,21 +159,21 @@ def _look(program: Program, key: int, given: _Given, costs: list[NodeCost]) -> i
     tensors = given.fresh()
     foreign = {_address(tensor) for tensor in tensors if isinstance(tensor, Tensor)}
     frees = program.last_uses()
-    alive: dict[str, tuple[int, int]] = {}
+    alive: dict[Entry, tuple[int, int]] = {}
     peak = 0
 
     def watch(place: int, values: tuple[Any, ...]) -> None:
         nonlocal peak
         cost = costs[place]
-        for name, value in zip(program.names_of(cost.node), values, strict=True):
+        for index, value in enumerate(values):
             if isinstance(value, Tensor):
                 cost.outputs.append((tuple(value.shape), value.dtype))
-                alive[name] = (_address(value), size_in_bytes(value))
+                alive[Entry(cost.node, index)] = (_address(value), size_in_bytes(value))
         held = {address: size for address, size in alive.values() if address not in foreign}
         region = region_of(cost.node)
         peak = max(peak, sum(held.values()) + (0 if region is None else region.memory))
-        for name in frees.get(place, ()):
-            alive.pop(name, None)
+        for entry in frees.get(place, ()):
+            alive.pop(entry, None)
 
     program.run(key, tensors, program.watched(watch))
     return peak
@@ -225,15 +225,19 @@ class _Rounds:
             last = self._now()
 
         before = last
+        # A step may run several times, on one slice of a batch after another.
+        spent: dict[int, float] = defaultdict(float)
 
         def watch_step(step: Step) -> None:
             nonlocal before
             # The first step of a region also pays for the call of the region.
             begin, before = max(before, last), self._now()
-            self.steps[id(step)].append(before - begin)
+            spent[id(step)] += before - begin
 
         with watched(watch_step):
             results = program.run(key, tensors, program.watched(watch))
+        for step, seconds in spent.items():
+            self.steps[step].append(seconds)
         if program.recording:
             self._run_backward(tensors, results, steps)
 

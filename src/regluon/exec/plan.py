@@ -16,12 +16,15 @@ from torch import Tensor
 
 from ..base.errors import MXNetError
 from ..base.sharing import is_shared
-from ..graph.dims import dims_in, evaluate
+from ..graph.dims import evaluate
 from ..graph.infer import GraphShapes
-from ..graph.node import Entry, Node, rebuild, topological
+from ..graph.node import Entry, Node, reads_sizes, rebuild, topological
 from ..ops.opdef import Spec
 from ..passes import Settings, Watch, optimize, protect_outputs
 from ..runtime.custom import CustomOperatorError
+from .bodies import plan_bodies
+from .cuda import seam
+from .cuda.layout import choose_operators
 from .kernels import Layouts, choose_kernels, contiguous_outputs
 from .onednn import use_regions
 from .program import Program
@@ -41,13 +44,17 @@ def specialise(
     Returns
     -------
     (list of Node, list of Entry)
-        New variables in the order of ``variables``, and the outputs.
+        Variables in the order of ``variables``, and the outputs. They are those that are given where the
+        graph knows these shapes already.
 
     Raises
     ------
     MXNetError
         If a shape depends on values, or the shapes do not fit the graph.
     """
+    order = topological(outputs)
+    if _is_as_recorded(order, variables, tensors):
+        return list(variables), list(outputs)
     given = {
         id(node): (tuple(tensor.shape), tensor.dtype) for node, tensor in zip(variables, tensors, strict=True)
     }
@@ -69,23 +76,42 @@ def specialise(
     def replace(node: Node, inputs: tuple[Entry, ...]) -> Sequence[Entry]:
         if node.op is None:
             return [Entry(twins[id(node)], 0)]
-        new = node.__copy__()
-        new.inputs = inputs
         specs = [shapes.spec(Entry(node, index)) for index in range(node.outputs)]
-        new.specs = None if any(spec is None for spec in specs) else specs  # type: ignore[assignment]
-        if any(dims_in(value) for value in node.attrs.values()):
+        new = node.moved(inputs)
+        new.specs = None if None in specs else specs  # type: ignore[assignment]
+        if reads_sizes(node):
             new.attrs = {key: evaluate(value, size_of) for key, value in node.attrs.items()}
+            new._full = None
         return [Entry(new, index) for index in range(new.outputs)]
 
-    return [twins[id(node)] for node in variables], rebuild(outputs, replace)
+    return [twins[id(node)] for node in variables], rebuild(outputs, replace, order=order)
+
+
+def _is_as_recorded(order: Sequence[Node], variables: Sequence[Node], tensors: Sequence[Tensor]) -> bool:
+    """Whether all shapes of a graph are known, for tensors like these, and none of them is an attribute."""
+    for node, tensor in zip(variables, tensors, strict=True):
+        spec = node.specs[0] if node.specs else None
+        if spec is None or spec.dtype is not tensor.dtype or spec.shape != tuple(tensor.shape):
+            return False
+    for node in order:
+        if node.op is not None:
+            specs = node.specs
+            if specs is None or len(specs) != node.outputs or node.op.dynamic or reads_sizes(node):
+                return False
+    return True
 
 
 def _cannot_plan(outputs: Sequence[Entry]) -> bool:
+    return _depends_on_values(topological(outputs))
+
+
+def _depends_on_values(nodes: Sequence[Node]) -> bool:
     """Operators whose shapes depend on values, that write their inputs, or that run user code."""
-    return any(
-        node.op is not None and (node.op.dynamic or node.op.mutates or node.op.name == "_CustomFunction")
-        for node in topological(outputs)
-    )
+    for node in nodes:
+        op = node.op
+        if op is not None and (op.dynamic or op.mutates or op.name == "_CustomFunction"):
+            return True
+    return False
 
 
 class Plan:
@@ -121,11 +147,13 @@ class Plan:
     ) -> None:
         variables, outputs, training = general.inputs, general.outputs, general.training
         self.general = general
-        if _cannot_plan(outputs):
+        if _depends_on_values(general.nodes):
             raise MXNetError("this graph has operators that are not planned ahead")
         twins, entries = specialise(variables, outputs, tensors, training)
-        device = tensors[0].device.type if tensors else "cpu"
-        settings = Settings({id(node) for node in twins[count:]}, training, device)
+        kind = seam.current().kind(tensors)
+        settings = Settings({id(node) for node in twins[count:]}, training, kind)
+        self._device = tensors[0].device if tensors else None
+        entries = plan_bodies(entries, settings, Plan)
         tuner = Tuner() if tune else None
         optimized = optimize(entries, settings, watch)
         entries = self._kernels(optimized, settings, tuner)
@@ -151,6 +179,8 @@ class Plan:
 
     def _kernels(self, entries: list[Entry], settings: Settings, tuner: Tuner | None) -> list[Entry]:
         """The graph with a kernel for each node; an engine that takes whole graphs leaves it as it is."""
+        if settings.device != "cpu":
+            return choose_operators(entries, settings, self._device)
         return choose_kernels(use_regions(entries, settings, Layouts(), tuner), settings, tuner)
 
     def __call__(
@@ -174,12 +204,18 @@ class Plan:
         try:
             run = function or self._function
             return run(key, *tensors[: self.count], *prepared[2])  # type: ignore[no-any-return]
-        except CustomOperatorError as error:
+        except Exception as error:
+            return self.recovered(error, key, tensors)
+
+    def recovered(self, error: Exception, key: int, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The result after an error of the second program, or the error as it is without a plan."""
+        if isinstance(error, CustomOperatorError):
             # The user's code is not run a second time.
             self.program.fail(error)
-        except (RuntimeError, IndexError, ValueError, TypeError):
+        if isinstance(error, (RuntimeError, IndexError, ValueError, TypeError)):
             # The general program says it in terms of the operators that were recorded.
             return self.general(key, tensors)
+        raise error
 
     def _prepare(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[int], list[Tensor]]:
         # Versions are read first: a write that comes in between makes this result outdated, not wrong.
@@ -197,6 +233,11 @@ class Plan:
             with torch.no_grad():
                 made = self.first(0, [given[i] for i in self._read])
         return [given[i] for i in self._direct], made
+
+    @property
+    def remark(self) -> str:
+        """What else there is to say about how it runs."""
+        return ""
 
     @property
     def is_opaque(self) -> bool:

@@ -15,31 +15,30 @@ def split(entries: Sequence[Entry], settings: Settings) -> tuple[list[Entry], li
 
     Returns the outputs over new variables, those variables, and what each of them stands for.
     """
-    cut: dict[tuple[int, int], Entry] = {}
+    cut: dict[Entry, Entry] = {}
     sources: list[Entry] = []
 
     def constant(entry: Entry) -> Entry:
         if entry.node.op is None or not settings.is_constant(entry):
             return entry
-        key = (id(entry.node), entry.index)
-        if key not in cut:
+        if entry not in cut:
             spec = entry.spec
             variable = Node(None, f"{entry.node.name}_{entry.index}", specs=None if spec is None else [spec])
-            cut[key] = Entry(variable, 0)
+            cut[entry] = Entry(variable, 0)
             sources.append(entry)
-        return cut[key]
+        return cut[entry]
 
-    mapping: dict[int, Node] = {}
+    mapping: dict[Node, Node] = {}
+
+    def moved(entry: Entry) -> Entry:
+        entry = constant(entry)
+        node = mapping.get(entry[0])
+        return entry if node is None else Entry(node, entry[1])
+
     for node in topological(entries):
-        if node.op is None or settings.is_constant(Entry(node, 0)):
-            mapping[id(node)] = node
-            continue
-        new = node.__copy__()
-        new.inputs = tuple(_moved(constant(entry), mapping) for entry in node.inputs)
-        mapping[id(node)] = new
-    outputs = [_moved(constant(entry), mapping) for entry in entries]
+        if node.op is not None and not settings.is_constant(Entry(node, 0)):
+            inputs = tuple([moved(entry) for entry in node.inputs])
+            if any([new is not old for new, old in zip(inputs, node.inputs, strict=True)]):
+                mapping[node] = node.moved(inputs)
+    outputs = [moved(entry) for entry in entries]
     return outputs, [entry.node for entry in cut.values()], sources
-
-
-def _moved(entry: Entry, mapping: dict[int, Node]) -> Entry:
-    return Entry(mapping.get(id(entry.node), entry.node), entry.index)

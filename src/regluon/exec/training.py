@@ -22,13 +22,22 @@ from ..passes.fuse import sink_activations
 from ..passes.layers import activation_of, is_addition
 from ..passes.lint import lint
 from ..passes.rewrite import Reads, has_dims, make, rewrite
-from ..runtime.gradient import commit_now
+from ..runtime.gradient import commit_now, once
+from .cuda import seam
+from .onednn import training as onednn
+from .onednn.norms import NormForm, NormKernels, norm_kernels_for
 
 __all__ = ["for_training"]
 
 Joined = Callable[[Sequence[Entry]], list[Entry]]
 # Activations whose gradient needs their result only, so that the argument may be overwritten.
 _BY_RESULT = frozenset({"relu", "sigmoid", "tanh"})
+# Types of images whose convolutions are computed channels last.
+_IMAGES = frozenset({torch.float32, torch.bfloat16})
+
+
+def _images_on_cuda() -> frozenset[torch.dtype]:
+    return frozenset(filter(seam.current().prefers_channels_last, {*_IMAGES, torch.float16}))
 
 
 def for_training(
@@ -38,11 +47,14 @@ def for_training(
 
     ``watch(name, before, after)`` is told of what each step did.
     """
-    if device != "cpu":
-        return list(entries)
+    images = _IMAGES if device == "cpu" else _images_on_cuda()
+
+    def use_common_forms(entries: Sequence[Entry]) -> list[Entry]:
+        return _use_common_forms(entries, images)
+
     current = list(entries)
     norms: list[Joined] = [_use_norms] if training else []
-    joins: list[Joined] = [_pool_first, *norms, _use_common_forms, _join_activations]
+    joins: list[Joined] = [_pool_first, *norms, use_common_forms, _join_activations]
     for each in joins:
         before, current = current, each(current)
         lint(current, each.__name__)
@@ -64,15 +76,14 @@ def _convolution(
     groups: int,
     kind: str | None = None,
 ) -> Tensor:
-    result = torch.conv2d(
-        channels_last(data),
-        channels_last(weight),
-        bias[0] if bias else None,
-        stride,
-        pad,
-        dilate,
-        groups,
-    )
+    offset = bias[0] if bias else None
+    window = (stride, pad, dilate, groups)
+    result = None
+    if data.device.type == "cpu":
+        result = onednn.convolution(data, weight, offset, *window)
+    if result is None:
+        weight = channels_last(weight.to(data.dtype))
+        result = torch.conv2d(channels_last(data), weight, offset, *window)
     return apply_unary(result, kind, in_place=True)
 
 
@@ -91,25 +102,22 @@ SUM = InternalOp("sum", _sum, ("kind",))
 ACTIVATION = InternalOp("activation", _activation, ("kind",))
 
 
-def _is_image(entry: Entry) -> bool:
+def _is_image(entry: Entry, images: frozenset[torch.dtype]) -> bool:
     spec = entry.spec
-    return spec is not None and len(spec.shape) == 4 and spec.dtype in (torch.float32, torch.bfloat16)
+    return spec is not None and len(spec.shape) == 4 and spec.dtype in images
 
 
-def _is_float(entry: Entry) -> bool:
-    return entry.spec is not None and entry.spec.dtype in (torch.float32, torch.bfloat16, torch.float64)
-
-
-def _use_common_forms(entries: Sequence[Entry]) -> list[Entry]:
+def _use_common_forms(entries: Sequence[Entry], images: frozenset[torch.dtype]) -> list[Entry]:
     """Layers and sums in a form that an activation can join; two-dimensional convolutions channels last."""
     found = False
+    floats = images | _IMAGES | {torch.float64}
 
     def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
         nonlocal found
         name = node.op.name if node.op else ""
-        if has_dims(node) or not inputs or not _is_float(inputs[0]):
+        if has_dims(node) or not inputs or inputs[0].spec is None or inputs[0].spec.dtype not in floats:
             return None
-        if name == "Convolution" and _is_image(inputs[0]):
+        if name == "Convolution" and _is_image(inputs[0], images):
             new = _images(node, inputs)
             found = found or new is not None
             return new
@@ -121,12 +129,12 @@ def _use_common_forms(entries: Sequence[Entry]) -> list[Entry]:
         return None
 
     result = rewrite(entries, replace)
-    return [_rows_first(entry) for entry in result] if found else result
+    return [_rows_first(entry, images) for entry in result] if found else result
 
 
-def _rows_first(entry: Entry) -> Entry:
+def _rows_first(entry: Entry, images: frozenset[torch.dtype]) -> Entry:
     """An output as it lies in memory without compiling."""
-    if entry.node.op is None or not _is_image(entry):
+    if entry.node.op is None or not _is_image(entry, images):
         return entry
     assert entry.spec is not None
     return make(CONTIGUOUS, entry.node, [entry], {}, [entry.spec])
@@ -142,7 +150,17 @@ def _images(node: Node, inputs: tuple[Entry, ...]) -> Any:
         "dilate": tuple(attrs["dilate"]) or (1, 1),
         "groups": attrs["num_group"],
     }
-    return [make(CONVOLUTION, node, inputs, chosen)]
+    return [make(CONVOLUTION, node, [inputs[0], _uncast(inputs[1]), *inputs[2:]], chosen)]
+
+
+def _uncast(weight: Entry) -> Entry:
+    """A float32 weight before mixed precision rounds it, which packing does as well."""
+    node = weight.node
+    if node.op is None or node.op.name != "amp_cast":
+        return weight
+    source = node.inputs[0]
+    single = source.spec is not None and source.spec.dtype is torch.float32
+    return source if single and weight.spec is not None and weight.spec.dtype in _IMAGES else weight
 
 
 def _pool_first(entries: Sequence[Entry]) -> list[Entry]:
@@ -188,33 +206,56 @@ class _Norm(torch.autograd.Function):
         relu: bool,
         commit: Callable[[Tensor, Tensor], None],
     ) -> Tensor:
-        result, mean, inverse = torch.native_batch_norm(data, gamma, beta, None, None, True, 0.0, eps)
+        found = None
+        # With a sum between, the kernel does not rectify.
+        kernels = _norm_kernels(data, gamma, beta, eps, relu and other is None)
+        if kernels is not None:
+            found = kernels.run(channels_last(data), gamma, beta)
+        if found is None:
+            kernels = None
+            result, mean, inverse = torch.native_batch_norm(data, gamma, beta, None, None, True, 0.0, eps)
+            more: tuple[Tensor, ...] = ()
+        else:
+            result, mean, variance, mask = found
+            inverse = (variance + eps).rsqrt_()
+            more = (variance, mask)
         if other is not None:
             result.add_(other)
-        if relu:
+        if relu and (kernels is None or not kernels.form.relu):
             result.relu_()
-        context.save_for_backward(data, gamma, beta, other, result if relu else None, mean, inverse)
-        context.eps, context.relu, context.commit = eps, relu, commit
+        kept = result if relu and (kernels is None or not kernels.form.relu) else None
+        context.save_for_backward(data, gamma, beta, other, kept, mean, inverse, *more)
+        context.eps, context.relu, context.commit, context.kernels = eps, relu, commit, kernels
         return result
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> Any:
         (gradient,) = gradients
-        data, gamma, beta, other, result, mean, inverse = context.saved_tensors
+        data, gamma, beta, other, result, mean, inverse, *more = context.saved_tensors
         commit, context.commit = context.commit, None
         if commit is not None:
             commit(mean, inverse)
         if torch.is_grad_enabled():
-            found = _again(data, gamma, beta, other, context.eps, context.relu, gradient)
+            return *_again(data, gamma, beta, other, context.eps, context.relu, gradient), None, None, None
+        if result is not None:
+            gradient = torch.ops.aten.threshold_backward(gradient, result, 0)
+        needed = context.needs_input_grad
+        if context.kernels is not None:
+            images = channels_last(gradient), channels_last(data)
+            parts = context.kernels.gradients(*images, gamma, mean, *more)
         else:
-            if context.relu:
-                gradient = torch.ops.aten.threshold_backward(gradient, result, 0)
-            needed = context.needs_input_grad
             parts = torch.ops.aten.native_batch_norm_backward(
                 gradient, data, gamma, None, None, mean, inverse, True, context.eps, list(needed[:3])
             )
-            found = (*parts, gradient if needed[3] else None)
-        return (*found, None, None, None)
+        return *parts, gradient if needed[3] else None, None, None, None
+
+
+def _norm_kernels(data: Tensor, gamma: Tensor, beta: Tensor, eps: float, relu: bool) -> NormKernels | None:
+    """oneDNN's kernels for images on the CPU, where there are any."""
+    plain = gamma.dtype is beta.dtype is torch.float32 and gamma.is_contiguous() and beta.is_contiguous()
+    if data.dim() != 4 or data.device.type != "cpu" or data.dtype not in _IMAGES or not plain:
+        return None
+    return norm_kernels_for(NormForm(tuple(data.shape), data.dtype, eps, relu, torch.get_num_threads()))
 
 
 def _again(
@@ -256,7 +297,7 @@ def _norm(
 
     gamma = effective_gamma(gamma, attrs["fix_gamma"])
     rest = other[0] if other else None
-    return _Norm.apply(data, gamma, beta, rest, attrs["eps"], relu, commit)  # type: ignore[no-any-return,no-untyped-call]
+    return _Norm.apply(data, gamma, beta, rest, attrs["eps"], relu, once(commit))  # type: ignore[no-any-return,no-untyped-call]
 
 
 NORM = InternalOp("batch_norm", _norm, ("node", "relu"))
@@ -289,7 +330,8 @@ def _as_norm(node: Node, inputs: tuple[Entry, ...]) -> Any:
     spec = inputs[0].spec
     if attrs["use_global_stats"] or attrs["output_mean_var"] or attrs["axis"] != 1 or spec is None:
         return None
-    if spec.dtype is not torch.float32 or len(spec.shape) < 2:
+    single = inputs[1].spec is not None and inputs[1].spec.dtype is torch.float32
+    if spec.dtype not in _IMAGES or not single or len(spec.shape) < 2:
         return None
     # The other outputs are hidden: nothing can use them.
     return [make(NORM, node, inputs, {"node": node})] * node.outputs

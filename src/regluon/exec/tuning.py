@@ -6,14 +6,12 @@ else in ``~/.cache/regluon``. Deleting the file is safe: kernels are measured ag
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
-import platform
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from torch import Tensor
 
 from ..graph.node import Entry, Node
 from ..passes.rewrite import Settings, make
+from .cache import cache_folder, machine
 from .kernels import Candidates, Layouts, candidates
 from .partition import Subgraph
 from .program import Program
@@ -33,6 +32,11 @@ __all__ = ["Tuner", "random_value"]
 _RUNS, _SECONDS = 10, 0.05
 # Another kernel than the usual one must be faster by this factor.
 _CLEARLY = 0.9
+# The same for whole groups of nodes, whose times differ less; each way is run so many times at least.
+_CLEARLY_IN_GROUPS, _FEWEST_OF_GROUPS = 0.98, 6
+
+# By name, what prepares a run of each way to compute something; it gives None for one that cannot be used.
+Ways = Mapping[str, Callable[[], Callable[[], Any] | None]]
 
 
 class Tuner:
@@ -51,19 +55,37 @@ class Tuner:
             self._new[key] = name
         return name
 
-    def prefers(self, group: Subgraph, ways: dict[str, Callable[[], Callable[[], Any]]]) -> str:
-        """The name of the fastest way to compute a group of nodes; ``ways`` prepare a run of each."""
+    def prefers(self, group: Subgraph, ways: Ways) -> str:
+        """The name of the fastest way to compute a group of nodes."""
         places = {id(node): place for place, node in enumerate(group.nodes)}
         texts = [
             f"{_text(node, node.inputs)} of {[places.get(id(e.node), '') for e in node.inputs]}"
             for node in group.nodes
         ]
         digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:24]
-        key = f"{_machine()}, {torch.get_num_threads()} threads: group of {len(texts)} operators, {digest}"
+        what = f"group of {len(texts)} operators, {digest}, as {' or '.join(ways)}"
+        return self.choose(what, ways, _CLEARLY_IN_GROUPS, _FEWEST_OF_GROUPS)
+
+    def choose(
+        self,
+        what: str,
+        ways: Ways,
+        clearly: float = _CLEARLY,
+        fewest: int = 1,
+    ) -> str:
+        """The name of the fastest way to compute something, of which ``what`` says all that it depends on.
+
+        Another than the first must be faster by the factor ``clearly``, in ``fewest`` runs or more.
+        """
+        key = _key_of(what)
         name = self._known.get(key) or self._new.get(key)
-        if name not in ways:
-            name = self._new[key] = _fastest_run({name: way() for name, way in ways.items()})
+        if name is None or name not in ways:
+            name = self._new[key] = _fastest_run({name: way() for name, way in ways.items()}, clearly, fewest)
         return name
+
+    def known(self, what: str) -> str | None:
+        """What `choose` would give without measuring."""
+        return self._known.get(_key_of(what))
 
     def save(self) -> None:
         """Write the winners to disk; a folder that cannot be written to only costs measuring again."""
@@ -82,8 +104,7 @@ class Tuner:
 
 
 def _path() -> Path:
-    folder = os.environ.get("REGLUON_CACHE")
-    return (Path(folder) if folder else Path.home() / ".cache" / "regluon") / "kernels.json"
+    return cache_folder() / "kernels.json"
 
 
 def _load(path: Path) -> dict[str, str]:
@@ -94,20 +115,12 @@ def _load(path: Path) -> dict[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-@functools.cache
-def _machine() -> str:
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return f"{model}, torch {torch.__version__}"
+def _key_of(what: str) -> str:
+    return f"{machine()}, {torch.get_num_threads()} threads: {what}"
 
 
 def _key(node: Node, inputs: tuple[Entry, ...], channels_last: bool) -> str:
-    layout = "channels last" if channels_last else "rows first"
-    return f"{_machine()}, {torch.get_num_threads()} threads: {_text(node, inputs)}, {layout}"
+    return _key_of(f"{_text(node, inputs)}, {'channels last' if channels_last else 'rows first'}")
 
 
 def _text(node: Node, inputs: Sequence[Entry]) -> str:
@@ -122,7 +135,9 @@ def _fastest(node: Node, inputs: tuple[Entry, ...], names: list[str], channels_l
     return _fastest_run({name: _prepare(node, inputs, name, channels_last) for name in names})
 
 
-def _fastest_run(runs: dict[str, Callable[[], Any] | None]) -> str:
+def _fastest_run(
+    runs: dict[str, Callable[[], Any] | None], clearly: float = _CLEARLY, fewest: int = 1
+) -> str:
     names = list(runs)
     best = dict.fromkeys(names, float("inf"))
     end = time.perf_counter() + _SECONDS
@@ -134,11 +149,11 @@ def _fastest_run(runs: dict[str, Callable[[], Any] | None]) -> str:
             run()
             if turn:  # the first run of a kernel prepares it
                 best[name] = min(best[name], time.perf_counter() - start)
-        if turn > 1 and time.perf_counter() > end:
+        if turn > fewest and time.perf_counter() > end:
             break
     fastest = min(names, key=lambda name: best[name])
     # What is kept for good should not hang on the noise of one moment.
-    return fastest if best[fastest] < _CLEARLY * best[names[0]] else names[0]
+    return fastest if best[fastest] < clearly * best[names[0]] else names[0]
 
 
 def _prepare(

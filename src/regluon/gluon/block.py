@@ -493,6 +493,7 @@ _FLAGS = (
     "backend_opts",
     "clear",
     "on_value_read",
+    "recompute",
 )
 
 

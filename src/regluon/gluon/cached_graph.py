@@ -20,7 +20,9 @@ from ..base.errors import MXNetError
 from ..base.limits import paused_collection
 from ..exec import Plan, engines, interpret
 from ..exec.backends import engine_of
-from ..graph.node import Node
+from ..exec.cuda.plans import plan_for
+from ..exec.native.fragment import offer
+from ..graph.node import Node, remembered_walks
 from ..graph.tensor_names import input_names, output_name
 from ..runtime.gradient import interpret_recorded, zero_link
 from ..runtime.handles import kinds
@@ -32,7 +34,8 @@ from .changes import Broken, ChangingNumbers
 from .epoch import clock, fingerprint
 from .recorded import InputSpec, Recorded, pattern_of
 from .recording import trace
-from .structure import LEAF, flatten, numbers_in, regroup
+from .shortcut import Shortcut
+from .structure import flatten, numbers_in, regroup
 
 __all__ = ["CachedGraph", "on_integers", "tracing"]
 
@@ -64,61 +67,10 @@ class Call:
         flags = cached.block._flags
         if self.count < 2 and not flags.get("static_shape") and not cached.engine(self.recorded):
             return self.recorded.program
-        self.chosen = cached.plan(self.recorded, tensors)
-        return self.chosen
-
-
-class Shortcut:
-    """The last prediction of a block with one array in and one array out, ready to be run again.
-
-    For a small network this saves most of a call: the checks are those of one signature, written out.
-    """
-
-    __slots__ = ("cls", "context", "dtype", "epoch", "parameters", "plan", "shape")
-
-    def __init__(self, recorded: Recorded, plan: Plan, array: Any) -> None:
-        self.cls: Any = type(array)
-        self.context = array._ctx
-        self.dtype = array._t.dtype
-        self.shape = array._t.shape
-        self.epoch = recorded.epoch
-        self.plan = plan
-        self.parameters = [parameter for _, parameter in recorded.parameters]
-
-    @classmethod
-    def of(cls, recorded: Recorded, plan: Any, flat: list[Any]) -> Shortcut | None:
-        """A shortcut where one can be made."""
-        simple = (
-            isinstance(plan, Plan)
-            and recorded.mode == (False, False)
-            and len(flat) == 1
-            and recorded.in_structure == ("tuple", LEAF)
-            and recorded.out_structure == LEAF
-            and recorded.classes == [type(flat[0])]
-            and not (recorded.captured or recorded.written or recorded.draws)
-            and all(len(parameter._data or ()) == 1 for _, parameter in recorded.parameters)
-        )
-        return cls(recorded, plan, flat[0]) if simple else None
-
-    def fits(self, array: Any) -> bool:
-        """Whether a call with this array, outside of any recording, is the same call again."""
-        if type(array) is not self.cls or self.epoch != clock.now or array._ctx is not self.context:
-            return False
-        tensor = array._t
-        return tensor.shape == self.shape and tensor.dtype is self.dtype  # type: ignore[no-any-return]
-
-    def __call__(self, array: Any) -> Any:
-        """Run the plan."""
-        tensors = [array._t]
-        for parameter in self.parameters:
-            data = parameter._data
-            if len(data) != 1:
-                return None
-            tensors.append(data[0]._t)
-        result = self.cls.__new__(self.cls)
-        result._t = self.plan(0, tensors)[0]
-        result._ctx = self.context
-        return result
+        self.chosen = chosen = cached.plan(self.recorded, tensors)
+        if flags.get("static_shape"):
+            offer(chosen, tensors, cached, CachedGraph.take)
+        return chosen
 
 
 class _NumberMatters(Exception):
@@ -284,7 +236,7 @@ class CachedGraph:
             self.last = (structure, [InputSpec.of(array) for array in flat])
             self.block.__dict__["_last_signature"] = self.last
         try:
-            with paused_collection():
+            with paused_collection(), remembered_walks():
                 recorded = trace(self.block, structure, flat, state.training, state.recording, numbers)
         except GraphBreak:
             raise
@@ -440,6 +392,9 @@ class CachedGraph:
                 # A shortcut is not asked for a mode: it is for calls without mixed precision.
                 hooked = hooked or state.amp is not None
                 self.shortcut = None if hooked else Shortcut.of(recorded, chosen, flat)
+                if call.chosen is not chosen:
+                    # A faster plan was found meanwhile.
+                    self.shortcut = None
             made = [
                 cls._wrap(tensor, context) for cls, tensor in zip(recorded.classes, results, strict=False)
             ]
@@ -488,8 +443,9 @@ class CachedGraph:
         tune = bool(self.block._flags.get("static_shape"))
         try:
             if engine is None:
-                with paused_collection():
-                    plan = Plan(recorded.program, count, tensors, tune)
+                with paused_collection(), remembered_walks():
+                    fixed = tune and bool(self.block._flags.get("static_alloc"))
+                    plan = plan_for(recorded.program, count, tensors, tune, fixed)
             else:
                 plan, report = engines.compile_with(*engine, recorded.program, count, tensors, tune)
                 self.reports.append(report)
@@ -498,6 +454,15 @@ class CachedGraph:
             return recorded.program
         self.plans += 1
         return plan
+
+    def take(self, plan: Plan, better: Plan) -> None:
+        """Run a plan that was found to be faster in the place of another."""
+        for call in list(self.exact.values()):
+            if call.chosen is plan:
+                call.chosen = better
+        shortcut = self.shortcut
+        if shortcut is not None and shortcut.plan is plan:
+            self.shortcut = None
 
     def _recorded_results(
         self, recorded: Recorded, tensors: list[torch.Tensor], results: Any, context: Any

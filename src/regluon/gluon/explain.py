@@ -18,9 +18,10 @@ from ..array import NDArray
 from ..base import dtypes
 from ..base.errors import MXNetError
 from ..base.sharing import is_shared
-from ..exec import Plan, Program, engines, for_training
+from ..exec import Plan, Program, engines, for_training, recompute
 from ..exec.measure import Measured, NodeCost, measure, size_in_bytes, time_of
 from ..exec.onednn import Step
+from ..exec.recompute import described
 from ..graph.node import Entry, Node, topological
 from ..passes import skipped
 from ..runtime.autograd import pause, record
@@ -214,7 +215,7 @@ class _Compiled:
         except MXNetError as error:
             return None, str(error)
         if plans:
-            return plans[-1], "compiled for these shapes"
+            return plans[-1], "; ".join(filter(None, ("compiled for these shapes", plans[-1].remark)))
         when = "at the first call" if tune else "from the second call with these shapes on"
         return plan, f"compiled for these shapes {when}"
 
@@ -248,7 +249,11 @@ class _Compiled:
         if on_integers(self.recorded, self.arrays, tensors):
             found.runs, found.why = "operators", "integers have gradients"
             found.op_by_op.append(f"{self.block.name}: integers have gradients in this call")
-        for_training(entries, self.recorded.mode[0], self.flat[0].context.torch.type, self._note_pass)
+        training = self.recorded.mode[0]
+        fused = for_training(entries, training, self.flat[0].context.torch.type, self._note_pass)
+        if self.block._flags.get("recompute"):
+            recompute(fused, training, self._note_pass)
+            found.why += f"; {described(self.program)}"
         self._measure(self.program, tensors)
         found.memory["parameters"] = self._parameter_bytes()
 

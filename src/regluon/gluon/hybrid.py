@@ -112,6 +112,7 @@ class HybridBlock(Block):
         backend_opts: dict[str, Any] | None = None,
         clear: bool = True,
         on_value_read: str = "error",
+        recompute: bool = False,
         **kwargs: Any,
     ) -> None:
         """Record the block as a graph at its next call, here and in all children.
@@ -141,6 +142,9 @@ class HybridBlock(Block):
         on_value_read : {"error", "break"}
             What to do when Python code asks for a value while recording: an error that names the line, or run
             this block op by op (its children stay compiled).
+        recompute : bool
+            In training, keep few of the values inside the graph and compute the others again in backward:
+            less memory for about one more forward pass, and the same gradients.
         **kwargs
             With a backend, options for it, as in 1.9.1.
 
@@ -183,6 +187,7 @@ class HybridBlock(Block):
             "backend_opts": options,
             "backend_chain": [] if backend is None else [(backend, options)],
             "on_value_read": on_value_read,
+            "recompute": bool(recompute),
         }
         attributes = self.__dict__
         attributes["_active"] = bool(active)
@@ -235,6 +240,7 @@ class HybridBlock(Block):
             backend=backend,
             backend_opts=options,
             clear=clear or chain != before,
+            recompute=bool(self._flags.get("recompute")),
         )
         self._flags["backend_chain"] = chain
         self._graph_cache().prepare((x, *args))
@@ -296,11 +302,11 @@ class HybridBlock(Block):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         cached = self._cached
-        if cached is not None and cached.shortcut is not None and len(args) == 1 and not kwargs:
-            shortcut = cached.shortcut
+        shortcut = None if cached is None else cached.shortcut
+        if shortcut is not None and len(args) == 1 and not kwargs:
             hooked = self._forward_hooks or self._forward_pre_hooks
-            if state.plain and not state.training and not hooked and shortcut.fits(args[0]):
-                out = shortcut(args[0])
+            if state.plain and not state.training and not hooked:
+                out = shortcut.call(args[0])
                 if out is not None:
                     return out
         if kwargs:

@@ -22,6 +22,7 @@ from regluon.array.sparse import shown_as
 from regluon.base import config, dtypes, rng
 from regluon.base.device import Context, cpu, current_context
 from regluon.base.errors import DeferredInitializationError, MXNetError
+from regluon.base.zeros import untouched_zeros_like
 from regluon.gluon.parameter_dict import ParameterDict
 from regluon.gluon.parameter_errors import ParameterValueError
 from regluon.gluon.parameter_support import (
@@ -303,7 +304,7 @@ class Parameter:
             for array in arrays:
                 autograd.mark(array, None, "null")
             return None
-        gradients = [type(array)._wrap(torch.zeros_like(array._t), array._ctx) for array in arrays]
+        gradients = [type(array)._wrap(untouched_zeros_like(array._t), array._ctx) for array in arrays]
         for array, gradient in zip(arrays, gradients, strict=True):
             autograd.mark(array, gradient, self._grad_req)
         return gradients

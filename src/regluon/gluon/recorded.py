@@ -91,11 +91,12 @@ class Recorded:
         """A program's results with memory of their own: a caller may write to them."""
         made = list(results)
         known: set[int] | None = None
-        seen: set[Entry] = set()
-        for place, entry in enumerate(self.outputs):
+        # Operators with nothing to do, such as Dropout at prediction, give the tensor that they are given.
+        seen = set(map(id, tensors))
+        for place in range(len(self.outputs)):
             tensor = made[place]
-            shared = entry.node.op is None or entry in seen
-            seen.add(entry)
+            shared = id(tensor) in seen
+            seen.add(id(tensor))
             if not shared and tensor._is_view():
                 if known is None:
                     known = {_memory(t) for t in tensors}

@@ -11,9 +11,9 @@ import torch
 from ..array import NDArray
 from ..base import dtypes
 from ..base.device import Context, cpu
-from ..exec import Program, for_training, interpret
+from ..exec import Program, for_training, interpret, recompute
 from ..graph.dims import Dim, described, dims_in, evaluate, sources_of
-from ..graph.node import Entry, Node, topological
+from ..graph.node import Entry, Node, reads_sizes, topological
 from ..ops.opdef import Spec
 from ..runtime.gradient import through_integers
 from ..runtime.handles import TraceHandle, kinds
@@ -252,7 +252,9 @@ def _compile(block: Any, tracer: Tracer, recorded: Recorded) -> None:
     entries = [*recorded.outputs, *(entry for _, entry in recorded.written)]
     if recorded.mode[1]:
         entries = for_training(entries, recorded.mode[0], tracer.context.torch.type)
-    recorded.program = Program(variables, entries, *recorded.mode)
+    again = recorded.mode[1] and block._flags.get("recompute")
+    computed = recompute(entries, recorded.mode[0]) if again else entries
+    recorded.program = Program(variables, computed, *recorded.mode)
     recorded.dead = _dead_inputs(recorded, variables) if recorded.mode[1] else []
     recorded.integers = through_integers(entries, variables) if recorded.mode[1] else []
 
@@ -279,7 +281,7 @@ def _apply_backends(chain: Sequence[tuple[str, Any]], context: Context, recorded
 def _constants(outputs: Sequence[Entry]) -> list[tuple[str, str | None]]:
     """Symbolic sizes among the attributes that a file holds as numbers."""
     found = []
-    for node in topological(outputs):
+    for node in filter(reads_sizes, topological(outputs)):
         for key, value in node.attrs.items():
             dims = dims_in(value)
             if dims and convert.frozen(node, key, value) == evaluate(value):

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import operator
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ..ops.opdef import OpDef, Spec
 from .dims import Dim, dims_in, relocated, sources_of
 
-__all__ = ["CONSTRAINT", "Entry", "Node", "arguments_of", "rebuild", "topological"]
+__all__ = [
+    "CONSTRAINT",
+    "Entry",
+    "Node",
+    "arguments_of",
+    "dependencies",
+    "rebuild",
+    "remembered_walks",
+    "topological",
+]
 
 
 _SERIALS = itertools.count()
@@ -99,7 +111,10 @@ class Node:
     @property
     def outputs(self) -> int:
         """How many outputs the node has."""
-        return 1 if self.op is None else self.op.number_of_outputs(self.full_attrs)
+        if self.op is None:
+            return 1
+        count = self.op.outputs
+        return count if count.__class__ is int else count(self.full_attrs)  # type: ignore[operator]
 
     @property
     def visible(self) -> int:
@@ -126,8 +141,33 @@ class Node:
         twin.covers = self.covers
         return twin
 
+    def moved(self, inputs: tuple[Entry, ...], specs: list[Spec] | None = None) -> Node:
+        """A copy that reads other values, and has these shapes if any are given.
 
-def _dependencies(node: Node) -> Sequence[Entry]:
+        Its attributes are the same objects, since nothing changes them in place.
+        """
+        twin = Node.__new__(Node)
+        twin.op, twin.name, twin.inputs, twin.attrs, twin.user = (
+            self.op,
+            self.name,
+            inputs,
+            self.attrs,
+            self.user,
+        )
+        twin.specs = self.specs if specs is None else specs
+        twin.value, twin.location, twin.is_aux = self.value, self.location, self.is_aux
+        twin.serial = next(_SERIALS)
+        twin.draw, twin.covers, twin._full = self.draw, self.covers, self._full
+        twin._reads = None
+        return twin
+
+
+def reads_sizes(node: Node) -> bool:
+    """Whether an attribute is a size that is only known in a call."""
+    return dependencies(node) is not node.inputs
+
+
+def dependencies(node: Node) -> Sequence[Entry]:
     """The entries that a node reads: its inputs, and values whose sizes its attributes use.
 
     What is found is kept, since it is asked for in every walk through the graph.
@@ -162,34 +202,71 @@ def topological(
     With ``sizes``, values of which a node only reads the size come before it too. Nothing before a node for
     which ``stop`` holds is looked at.
     """
+    heads = list(entries)
+    found: dict[Any, list[Node]] | None = getattr(_walks, "found", None)
+    if stop is not None or found is None:
+        return _ordered(heads, sizes, stop)
+    key = (sizes, *[id(head[0]) for head in heads])
+    order = found.get(key)
+    if order is None:
+        # The nodes are kept with their ids, so that no other node gets one of these meanwhile.
+        order = found[key] = _ordered(heads, sizes, None)
+    return order.copy()
+
+
+_walks = threading.local()
+
+
+@contextmanager
+def remembered_walks() -> Iterator[None]:
+    """Let `topological` give what it found before for the same nodes, where no node is changed inside."""
+    before = getattr(_walks, "found", None)
+    _walks.found = {} if before is None else before
+    try:
+        yield
+    finally:
+        _walks.found = before
+
+
+def _ordered(heads: list[Entry], sizes: bool, stop: Callable[[Node], bool] | None) -> list[Node]:
+    read: Callable[[Node], Sequence[Entry]] = dependencies if sizes else _inputs
+    if stop is not None:
+        inner, ends = read, stop
+
+        def read(node: Node) -> Sequence[Entry]:
+            return () if ends(node) else inner(node)
+
     order: list[Node] = []
-    seen: set[int] = set()
-    for head in entries:
-        if id(head.node) in seen:
+    done = order.append
+    seen: set[Node] = set()
+    # The nodes on the way to the present one, each with what is still to be looked at before it.
+    path: list[tuple[Node, Iterator[Entry]]] = []
+    for head in heads:
+        node = head[0]
+        if node in seen:
             continue
-        seen.add(id(head.node))
-        stack: list[tuple[Node, Iterator[Entry]]] = [(head.node, _before(head.node, sizes, stop))]
-        while stack:
-            node, rest = stack[-1]
+        seen.add(node)
+        rest = iter(read(node))
+        while True:
             for entry in rest:
-                child = entry.node
-                if id(child) not in seen:
-                    seen.add(id(child))
+                child = entry[0]
+                if child not in seen:
+                    seen.add(child)
                     if child.op is None:
-                        order.append(child)
+                        done(child)
                         continue
-                    stack.append((child, _before(child, sizes, stop)))
+                    path.append((node, rest))
+                    node, rest = child, iter(read(child))
                     break
             else:
-                stack.pop()
-                order.append(node)
+                done(node)
+                if not path:
+                    break
+                node, rest = path.pop()
     return order
 
 
-def _before(node: Node, sizes: bool, stop: Callable[[Node], bool] | None) -> Iterator[Entry]:
-    if stop is not None and stop(node):
-        return iter(())
-    return iter(_dependencies(node) if sizes else node.inputs)
+_inputs = operator.attrgetter("inputs")
 
 
 def auxiliary_ids(order: Iterable[Node]) -> set[int]:
@@ -217,37 +294,46 @@ def arguments_of(order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
 _MOST_JOINED = 32
 
 
-def _inherit(node: Node, inputs: Sequence[Entry], outputs: Sequence[Entry], known: set[int]) -> None:
+def _inherit(node: Node, inputs: Sequence[Entry], outputs: Sequence[Entry], known: set[Node]) -> None:
     """Tell new nodes which recorded ones they stand for: ``node``, and what was joined with it.
 
     Joined are the nodes between ``inputs`` and those nodes of the new graph that the replacement reads.
     """
+    if len(outputs) == 1 and outputs[0][0].inputs is inputs and outputs[0][0] not in known:
+        # One node in the place of another, on the same values.
+        outputs[0][0].covers = node.recorded
+        return
     made: list[Node] = []
-    read: set[int] = set()
-    stack = [entry.node for entry in outputs]
+    read: set[Node] = set()
+    stack = [entry[0] for entry in outputs]
     while stack:
         current = stack.pop()
-        if id(current) in known:
-            read.add(id(current))
+        if current in known:
+            read.add(current)
         elif current.op is not None:
-            known.add(id(current))
+            known.add(current)
             made.append(current)
-            stack.extend(entry.node for entry in current.inputs)
-    names = dict.fromkeys(name for entry in inputs for name in _joined(entry.node, read))
-    names.update(dict.fromkeys(node.recorded))
+            stack.extend([entry[0] for entry in current.inputs])
+    if not made:
+        return
+    names = node.recorded
+    if not all([entry[0] in read or entry[0].op is None for entry in inputs]):
+        found = dict.fromkeys(name for entry in inputs for name in _joined(entry.node, read))
+        found.update(dict.fromkeys(names))
+        names = tuple(found)
     for each in made:
-        each.covers = tuple(names)
+        each.covers = names
 
 
-def _joined(start: Node, read: set[int]) -> list[str]:
+def _joined(start: Node, read: set[Node]) -> list[str]:
     """The recorded names of the nodes on the way from ``start`` up to the nodes ``read``."""
     found: list[Node] = []
     stack, seen = [start], set(read)
     while stack:
         current = stack.pop()
-        if id(current) in seen or current.op is None:
+        if current in seen or current.op is None:
             continue
-        seen.add(id(current))
+        seen.add(current)
         found.append(current)
         if len(found) > _MOST_JOINED:
             return []
@@ -260,42 +346,57 @@ def rebuild(
     replace: Callable[[Node, tuple[Entry, ...]], Sequence[Entry] | None] | None = None,
     fresh: bool = False,
     placed: Callable[[Node, Sequence[Entry]], None] | None = None,
+    order: Sequence[Node] | None = None,
 ) -> list[Entry]:
     """A graph with nodes replaced: ``replace(node, new_inputs)`` gives the new outputs, or None to keep the
     node.
 
     Nodes whose inputs (or sizes that they read) changed are copied, with ``fresh`` all that are kept;
-    nothing is changed in place. ``placed(node, outputs)`` is told of every node's new outputs.
+    nothing is changed in place. ``placed(node, outputs)`` is told of the new outputs of every node that does
+    not stay itself. ``order`` is the topological order of ``entries``, where it is known.
     """
-    mapping: dict[int, Sequence[Entry]] = {}
-    known: set[int] = set()
+    mapping: dict[Node, Sequence[Entry]] = {}
+    known: set[Node] = set()
 
     def place(entry: Entry) -> Entry:
-        return mapping[id(entry.node)][entry.index]
+        outputs = mapping.get(entry[0])
+        return entry if outputs is None else outputs[entry[1]]
 
-    for node in topological(entries):
-        inputs = tuple(place(entry) for entry in node.inputs)
+    for node in topological(entries) if order is None else order:
+        inputs = node.inputs
+        for entry in inputs:
+            if entry[0] in mapping:
+                inputs = tuple([place(entry) for entry in inputs])
+                break
         outputs = None if replace is None else replace(node, inputs)
         if outputs is not None:
             _inherit(node, inputs, outputs, known)
+            known.update([entry[0] for entry in outputs])
         else:
             new = node
-            moved = node.attrs
-            if _may_hold_sizes(moved):
-                moved = {key: relocated(value, place) for key, value in node.attrs.items()}
-            if (
-                fresh
-                or any(
-                    a.node is not b.node or a.index != b.index
-                    for a, b in zip(inputs, node.inputs, strict=True)
-                )
-                or any(moved[key] is not value for key, value in node.attrs.items())
-            ):
+            if fresh:
                 new = node.__copy__()
-                new.inputs, new.attrs = inputs, dict(moved)
+                new.inputs = inputs
+            elif inputs is not node.inputs:
+                new = node.moved(inputs)
+            if reads_sizes(node):
+                new = _relocated(new, node, place)
+            known.add(new)
+            if new is node:
+                continue
             outputs = [Entry(new, index) for index in range(new.outputs)]
-        mapping[id(node)] = outputs
-        known.update(id(entry.node) for entry in outputs)
+        mapping[node] = outputs
         if placed is not None:
             placed(node, outputs)
     return [place(entry) for entry in entries]
+
+
+def _relocated(new: Node, node: Node, place: Callable[[Entry], Entry]) -> Node:
+    """The new node, or a copy of it, whose attributes read sizes of the new graph."""
+    moved = {key: relocated(value, place) for key, value in node.attrs.items()}
+    if all([moved[key] is value for key, value in node.attrs.items()]):
+        return new
+    if new is node:
+        new = node.moved(node.inputs)
+    new.attrs, new._full = moved, None
+    return new

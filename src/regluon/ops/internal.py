@@ -22,6 +22,7 @@ __all__ = [
     "CONTIGUOUS",
     "CONVOLUTION",
     "DENSE",
+    "KEY",
     "UNARY",
     "InternalOp",
     "Slot",
@@ -41,6 +42,10 @@ class Slot:
         self.index = index
 
 
+# Among the arguments of a kernel: the key of the program's first random draw.
+KEY = object()
+
+
 class InternalOp(OpDef):
     """An operator made by a pass.
 
@@ -53,8 +58,8 @@ class InternalOp(OpDef):
     parameters : sequence of str
         Names of the keyword arguments, given by the node's attributes.
     arguments : sequence, optional
-        The whole argument list: a `Slot` for each tensor, constants for the rest. Then there are no keywords,
-        and ``function`` may be a kernel of torch without a Python function around it.
+        The whole argument list: a `Slot` for each tensor, constants or `KEY` for the rest. Then there are no
+        keywords, and ``function`` may be a kernel of torch without a Python function around it.
     in_place : (callable, sequence, int), optional
         Function, arguments as above, and the place of the tensor that it may write its result into.
     fresh : bool

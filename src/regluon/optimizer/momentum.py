@@ -21,6 +21,35 @@ def at_level(given: Any, first: Any, second: Any) -> Any:
     return second if config.api_level() >= 2 else first
 
 
+_FUSED: Any = getattr(torch, "_fused_sgd_", None)
+
+
+def _fused(
+    values: list[Tensor],
+    gradients: list[Tensor],
+    moments: list[Tensor],
+    lr: float,
+    momentum: float,
+    wd: float,
+    rescale: float,
+) -> bool:
+    """One pass over the memory by torch's fused kernel, where it can; gives whether it did."""
+    tensors = (*values, *gradients, *moments)
+    if _FUSED is None or values[0].device.type != "cpu" or not rescale:
+        return False
+    kind = values[0].dtype
+    if not all(tensor.is_contiguous() and tensor.dtype is kind for tensor in tensors):
+        return False
+    # Its momentum has the rate outside, and ours inside: so it gets ours as what dampens, and a rate of -1.
+    _FUSED(
+        values, gradients, moments, weight_decay=wd / rescale, momentum=momentum, lr=-1.0,
+        dampening=1 + lr * rescale, nesterov=False, maximize=False, is_first_step=False,
+    )  # fmt: skip
+    # torch counts no write for this kernel; by that count packed copies of weights are made anew.
+    torch.autograd.graph.increment_version([*values, *moments])
+    return True
+
+
 @Optimizer.register
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum.
@@ -88,6 +117,8 @@ class SGD(Optimizer):
     def _apply_group(
         self, values: list[Tensor], gradients: list[Tensor], moments: list[Tensor], lr: float, wd: float
     ) -> None:
+        if moments and _fused(values, gradients, moments, lr, self.momentum, wd, self.rescale_grad):
+            return
         steps = values
         if moments:
             torch._foreach_mul_(moments, self.momentum)

@@ -1,6 +1,7 @@
 """Passes: pure functions from a graph to an equivalent graph that runs faster at prediction.
 
-A pass never changes a node in place; `lint` checks the graph before and after each. A pass is switched off by
+A pass never changes a node in place. With ``REGLUON_CHECK_GRAPHS=1`` in the environment, as in the tests,
+`lint` checks the graph before and after each. A pass is switched off by
 ``with regluon.passes.skip("fold_batch_norm"):`` around the first call, or by the environment variable
 ``REGLUON_SKIP_PASSES=fold_batch_norm,...`` (``all`` for all of them).
 """
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..graph.node import Entry, topological
-from .attention import join_attention
+from .attention import attend_by_rows, join_attention
 from .cleanup import (
     CASTS,
     IDENTITIES,
@@ -25,8 +26,8 @@ from .cleanup import (
 )
 from .fuse import fuse_activations, fuse_padding, pool_first
 from .integers import use_integers
-from .layers import BATCH_NORMS, fold_batch_norm, use_common_forms
-from .lint import lint
+from .layers import BATCH_NORMS, COMMON, LAYERS, fold_batch_norm, use_common_forms
+from .lint import check, lint
 from .rewrite import Settings
 
 __all__ = ["PASSES", "Settings", "Watch", "lint", "optimize", "protect_outputs", "skip", "skipped"]
@@ -46,6 +47,7 @@ PASSES: tuple[Pass, ...] = (
     simplify_shapes,
     fold_batch_norm,
     fuse_activations,
+    attend_by_rows,
     use_integers,
 )
 
@@ -54,9 +56,12 @@ _NEEDS: dict[Pass, frozenset[str]] = {
     remove_identities: IDENTITIES | CASTS | {"Dropout"},
     simplify_shapes: RESHAPES | TRANSPOSES | {"Convolution", "Deconvolution"},
     join_attention: frozenset({"softmax", "_npx_softmax"}),
+    attend_by_rows: frozenset({"softmax", "_npx_softmax"}),
     fuse_padding: frozenset({"Pad"}),
     pool_first: frozenset({"Pooling"}),
+    use_common_forms: COMMON,
     fold_batch_norm: BATCH_NORMS,
+    fuse_activations: LAYERS,
     use_integers: frozenset({"_contrib_dequantize"}),
 }
 
@@ -103,7 +108,7 @@ def optimize(
 
     ``watch(name, before, after)`` is told of each pass that ran.
     """
-    lint(entries, "recording")
+    check(entries, "recording")
     off = skipped()
     current = list(entries)
     there = {node.op.name for node in topological(entries) if node.op is not None}
@@ -111,7 +116,7 @@ def optimize(
         needed = _NEEDS.get(each)
         if each.__name__ not in off and (needed is None or not needed.isdisjoint(there)):
             before, current = current, each(current, settings)
-            lint(current, each.__name__)
+            check(current, each.__name__)
             if watch is not None:
                 watch(each.__name__, before, current)
     return current

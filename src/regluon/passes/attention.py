@@ -17,11 +17,11 @@ from ..graph.node import Entry, Node
 from ..ops.internal import InternalOp
 from ..ops.opdef import Spec
 from ..ops.registry import get
-from .cleanup import CASTS, RESHAPES, is_float
+from .cleanup import CASTS, RESHAPES, TRANSPOSES, is_float, permutation
 from .layers import ADDITIONS
 from .rewrite import Reads, Settings, make, rewrite, shape_of
 
-__all__ = ["join_attention"]
+__all__ = ["ATTENTION_BY_ROWS", "attend_by_rows", "join_attention"]
 
 _FACTORS: dict[str, Callable[[float], float]] = {
     "_mul_scalar": lambda s: s,
@@ -55,7 +55,17 @@ def _interleaved(joined: Tensor, *, heads: int) -> Tensor:
     return result.permute(2, 0, 1, 3).reshape(length, batch, heads * depth)
 
 
+def _by_rows(query: Tensor, key: Tensor, value: Tensor, *, scale: float, heads: int) -> Tensor:
+    """Attention of (batch, length, heads * D) projections, whose heads lie one beside the other."""
+    query, key, value = (
+        each.reshape(*each.shape[:2], heads, -1).transpose(1, 2) for each in (query, key, value)
+    )
+    result = functional.scaled_dot_product_attention(query, key, value, scale=scale)
+    return result.transpose(1, 2).flatten(2)
+
+
 ATTENTION = InternalOp("attention", _attention, ("scale", "turned"))
+ATTENTION_BY_ROWS = InternalOp("attention_by_rows", _by_rows, ("scale", "heads"))
 INTERLEAVED = InternalOp("attention_interleaved", _interleaved, ("heads",))
 
 
@@ -72,7 +82,8 @@ def join_attention(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
             return _join(node, inputs, reads)
         return None
 
-    return rewrite(entries, replace)
+    products = ("_contrib_interleaved_matmul_selfatt_valatt", "batch_dot", "_npi_matmul")
+    return rewrite(entries, replace, products)
 
 
 def _softmax_of(entry: Entry, reads: Reads) -> Entry | None:
@@ -201,3 +212,47 @@ def _join_interleaved(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> An
     if not same or product.full_attrs["heads"] != heads or spec is None or spec.dtype is torch.float16:
         return None
     return [make(INTERLEAVED, node, [inputs[0]], {"heads": heads})]
+
+
+def attend_by_rows(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
+    """Attention whose heads are cut out of projections, and put beside one another again, as one operator."""
+
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
+        turned = inputs[0]
+        if node.op is None or node.op.name not in RESHAPES or not reads(0) or not _swaps_heads(turned.node):
+            return None
+        joined = turned.node.inputs[0]
+        if joined.node.op is not ATTENTION or not reads.once(joined):
+            return None
+        return _as_rows(node, joined.node)
+
+    return rewrite(entries, replace, RESHAPES)
+
+
+def _swaps_heads(node: Node) -> bool:
+    return node.op is not None and node.op.name in TRANSPOSES and permutation(node, 4) == (0, 2, 1, 3)
+
+
+def _as_rows(node: Node, attention: Node) -> Any:
+    attrs, shape = attention.attrs, shape_of(Entry(attention, 0))
+    if attrs["turned"] or len(attention.inputs) != 3 or shape is None or len(shape) != 4:
+        return None
+    batch, heads, length, depth = shape
+    if shape_of(Entry(node, 0)) != (batch, length, heads * depth):
+        return None
+    sources = [_joined_heads(entry) for entry in attention.inputs]
+    if None in sources:
+        return None
+    return [make(ATTENTION_BY_ROWS, node, sources, {"scale": attrs["scale"], "heads": heads})]  # type: ignore[arg-type]
+
+
+def _joined_heads(entry: Entry) -> Entry | None:
+    """The projection, of shape (batch, length, heads * D), of which these are the heads."""
+    node, shape = entry.node, shape_of(entry)
+    cut = node.inputs[0].node if _swaps_heads(node) else None
+    if cut is None or cut.op is None or cut.op.name not in RESHAPES or shape is None or 0 in shape:
+        return None
+    if cut.full_attrs.get("order", "C") != "C":
+        return None
+    source, (batch, heads, length, depth) = cut.inputs[0], shape
+    return source if shape_of(source) == (batch, length, heads * depth) else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..graph.node import Entry, Node, rebuild
+from ..graph.node import Entry, Node, rebuild, topological
 from ..ops.internal import InternalOp
 from ..ops.registry import get
 from .rewrite import Reads, Settings, has_dims, make, rewrite, shape_of
@@ -38,7 +38,7 @@ def remove_identities(entries: Sequence[Entry], settings: Settings) -> list[Entr
                 return [inputs[0]]
         return None
 
-    return rewrite(entries, replace)
+    return rewrite(entries, replace, IDENTITIES | CASTS | {"Dropout"})
 
 
 def _frozen(value: Any) -> Any:
@@ -49,29 +49,41 @@ def _frozen(value: Any) -> Any:
 
 def merge_repeats(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
     """Compute what is written twice once (common subexpressions). Random operators are never merged."""
-    found: dict[Any, Sequence[Entry]] = {}
+    order = topological(entries)
+    first = _repeats(order)
+    if not first:
+        return list(entries)
+    moved: dict[Node, Sequence[Entry]] = {}
 
     def replace(node: Node, inputs: tuple[Entry, ...]) -> Sequence[Entry] | None:
+        same = first.get(node)
+        if same is None:
+            return None
+        return moved.get(same) or [Entry(same, index) for index in range(same.outputs)]
+
+    return rebuild(entries, replace, placed=moved.__setitem__, order=order)
+
+
+def _repeats(order: Sequence[Node]) -> dict[Node, Node]:
+    """For each node that computes what one before it does, that one."""
+    found: dict[Any, Node] = {}
+    first: dict[Node, Node] = {}
+    for node in order:
         op = node.op
         if op is None or op.uses_rng or op.dynamic or op.mutates or op.opaque or op.aux or has_dims(node):
-            return None
+            continue
+        inputs: Sequence[Entry] = node.inputs
+        if first:
+            inputs = [Entry(first.get(entry.node, entry.node), entry.index) for entry in inputs]
+        attrs = node.attrs
+        given = tuple([(k, _frozen(attrs[k])) for k in sorted(attrs)]) if attrs else ()
         try:
-            key = (
-                id(op),
-                tuple((k, _frozen(v)) for k, v in sorted(node.attrs.items())),
-                tuple((id(e.node), e.index) for e in inputs),
-            )
-            known = found.get(key)
+            known = found.setdefault((id(op), given, tuple(inputs)), node)
         except TypeError:
-            return None
-        if known is not None:
-            return known
-        new = node.__copy__()
-        new.inputs = inputs
-        found[key] = [Entry(new, index) for index in range(new.outputs)]
-        return found[key]
-
-    return rebuild(entries, replace)
+            continue
+        if known is not node:
+            first[node] = known
+    return first
 
 
 def permutation(node: Node, rank: int) -> tuple[int, ...] | None:
@@ -100,7 +112,7 @@ def simplify_shapes(entries: Sequence[Entry], settings: Settings) -> list[Entry]
             return _transpose(node, inputs[0])
         return None
 
-    return rewrite(entries, replace)
+    return rewrite(entries, replace, RESHAPES | TRANSPOSES)
 
 
 def _reshape(node: Node, source: Entry) -> Any:

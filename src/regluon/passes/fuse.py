@@ -32,7 +32,7 @@ def fuse_activations(entries: Sequence[Entry], settings: Settings) -> list[Entry
                     return fused
         return None
 
-    return rewrite(entries, replace)
+    return rewrite(entries, replace, ("unary", "add"))
 
 
 def _add(node: Node, inputs: tuple[Entry, ...], own: int, other: int) -> Any:
@@ -65,7 +65,7 @@ def fuse_padding(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
         total = tuple(a + b[0] for a, b in zip(node.attrs["pad"], pairs[2:], strict=True))
         return [make(CONVOLUTION, node, [pad.inputs[0], *inputs[1:]], {**node.attrs, "pad": total})]
 
-    return rewrite(entries, replace)
+    return rewrite(entries, replace, ("convolution",))
 
 
 def pool_first(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
@@ -91,4 +91,4 @@ def sink_activations(entries: Sequence[Entry], kinds: frozenset[str]) -> list[En
         pooled = make(node.op, node, [before.inputs[0]], node.attrs)
         return [make(before.op, before, [pooled], before.attrs, node.specs)]
 
-    return rewrite(entries, replace)
+    return rewrite(entries, replace, ("Pooling",))

@@ -217,7 +217,7 @@ def use_integers(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
             return _dense(node, inputs, settings)
         return None
 
-    return rewrite(entries, replace)
+    return rewrite(entries, replace, ("_contrib_quantize_v2", "_contrib_dequantize", "convolution", "dense"))
 
 
 def _quantizations(entries: Sequence[Entry], order: Sequence[Node]) -> dict[int, Scale]:

@@ -15,7 +15,15 @@ from ..ops.registry import get
 from .cleanup import is_float
 from .rewrite import Reads, Settings, has_dims, make, rewrite, shape_of
 
-__all__ = ["ADDITIONS", "activation_of", "fold_batch_norm", "is_addition", "use_common_forms"]
+__all__ = [
+    "ADDITIONS",
+    "COMMON",
+    "LAYERS",
+    "activation_of",
+    "fold_batch_norm",
+    "is_addition",
+    "use_common_forms",
+]
 
 ADDITIONS = frozenset({"broadcast_add", "elemwise_add", "_npi_add"})
 _PLAIN = {
@@ -27,6 +35,10 @@ _PLAIN = {
     "_npi_tanh": "tanh",
 }
 BATCH_NORMS = frozenset({"BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm"})
+# The operators that become layers which others are joined with, and their common forms.
+LAYERS = BATCH_NORMS | {"Convolution", "Deconvolution", "FullyConnected", "convolution", "dense", "affine"}
+# The operators that have a common form.
+COMMON = LAYERS | ADDITIONS | _PLAIN.keys() | {"Activation", "clip", "LeakyReLU"}
 
 
 def use_common_forms(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
@@ -53,7 +65,7 @@ def use_common_forms(entries: Sequence[Entry], settings: Settings) -> list[Entry
             return [make(ADD, node, sorted(inputs, key=lambda e: e.spec is None or e.spec.dtype is not own))]
         return None
 
-    return rewrite(entries, replace)
+    return rewrite(entries, replace, COMMON)
 
 
 def is_addition(node: Node, inputs: Sequence[Entry]) -> bool:
@@ -221,7 +233,7 @@ def fold_batch_norm(entries: Sequence[Entry], settings: Settings) -> list[Entry]
             return _into_after(node, inputs, settings)
         return None
 
-    return rewrite(entries, replace)
+    return rewrite(entries, replace, ("affine", "convolution", "dense"))
 
 
 def _into_before(node: Node, inputs: tuple[Entry, ...], settings: Settings) -> Any:

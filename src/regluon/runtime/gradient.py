@@ -7,7 +7,8 @@ values; where the array holds integers, it is a float shadow of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,8 +22,10 @@ from ..ops.opdef import OpDef, run
 __all__ = [
     "commit_now",
     "commit_on_backward",
+    "committing_once",
     "interpret_recorded",
     "kernel_outputs",
+    "once",
     "run_recorded",
     "through_integers",
     "zero_link",
@@ -30,6 +33,16 @@ __all__ = [
 
 # Two threads may commit to the same moving statistics.
 _committing = threading.Lock()
+
+
+class _Again(threading.local):
+    """The commits that a computation which runs again has made already, by their number in it."""
+
+    made: set[int] | None = None
+    count = 0
+
+
+_again = _Again()
 
 
 class _ZeroLink(torch.autograd.Function):
@@ -100,6 +113,35 @@ def commit_now(
         definition.commit(auxiliary, outputs, attrs)
 
 
+@contextmanager
+def committing_once(made: set[int]) -> Iterator[None]:
+    """A scope for a forward that is computed again: a commit happens unless ``made`` has its number.
+
+    One set belongs to one recorded forward, whose backward may run more than once.
+    """
+    before = _again.made, _again.count
+    _again.made, _again.count = made, 0
+    try:
+        yield
+    finally:
+        _again.made, _again.count = before
+
+
+def once(action: Callable[..., None]) -> Callable[..., None]:
+    """``action``, which is to commit; inside of `committing_once` it happens the first time only."""
+    made, number = _again.made, _again.count
+    if made is None:
+        return action
+    _again.count += 1
+
+    def commit(*values: Any) -> None:
+        if number not in made:
+            made.add(number)
+            action(*values)
+
+    return commit
+
+
 def commit_on_backward(
     definition: OpDef, tensors: Sequence[Tensor], outputs: tuple[Tensor, ...], attrs: dict[str, Any]
 ) -> tuple[Tensor, ...]:
@@ -115,7 +157,7 @@ def commit_on_backward(
     def action() -> None:
         commit_now(definition, auxiliary, values, attrs)
 
-    first = _Commit.apply(outputs[0], action)  # type: ignore[no-untyped-call]
+    first = _Commit.apply(outputs[0], once(action))  # type: ignore[no-untyped-call]
     return (first, *outputs[1:])
 
 

@@ -69,6 +69,8 @@ class TraceHandle:
 
 # Frames of these are not the user's: this package, and what calls back into it on the user's behalf.
 _NOT_THE_USER = {__name__.split(".", 1)[0], "contextlib", "copy", "functools", "numpy", "torch"}
+# By module, since this is asked at every operator that is recorded.
+_is_users: dict[str, bool] = {}
 
 
 def user_location() -> str | None:
@@ -76,7 +78,10 @@ def user_location() -> str | None:
     frame = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module.split(".", 1)[0] not in _NOT_THE_USER:
+        users = _is_users.get(module)
+        if users is None:
+            users = _is_users[module] = module.split(".", 1)[0] not in _NOT_THE_USER
+        if users:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return None

@@ -443,6 +443,8 @@ def while_loop(
     variables, nest = _flatten(loop_vars, f"{name}: loop_vars")
     if not variables:
         raise ValueError(f"loop_vars should contain at least one element; {name} received none")
+    if most < 0 and type(variables[0]) in (kinds.np, kinds.np_symbol):
+        raise ValueError(f"{name}: max_iterations must be 0 or more; received {most}")
     loop = _Loop(cond, func, name, nest, most)
     return _recorded_or_run(
         variables, lambda: _record_while(loop, variables), lambda: _run_while(loop, variables)
@@ -482,8 +484,13 @@ class _Loop:
 
 
 def _record_while(loop: _Loop, variables: Values) -> Any:
-    if loop.most < 1:
-        raise ValueError(f"{loop.name}: max_iterations must be 1 or more in a graph; received {loop.most}")
+    np = type(variables[0]) in (kinds.np, kinds.np_symbol)
+    if loop.most < 1 and not np:
+        if state.tracer is None:
+            raise ValueError(
+                f"{loop.name}: max_iterations must be 1 or more in a Symbol; received {loop.most}"
+            )
+        return [], _as_list(loop.nest.fill(iter(variables)))
     recorder = _Recorder(loop.name)
     inner, nodes = recorder.placeholders(variables, False)
     recorder._names.clear()

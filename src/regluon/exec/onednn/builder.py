@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...graph.node import Entry, Node
-from ...ops.defs.rnn import layout_of
 from ...ops.internal import ADD, AFFINE, CONVOLUTION, DENSE, UNARY, constant_op
 from ...ops.opdef import Spec
+from ...passes.attention import ATTENTION_BY_ROWS
 from ...passes.cleanup import CASTS
 from ...passes.integers import (
     DEQUANTIZE,
@@ -27,36 +27,17 @@ from ...passes.integers import (
 from ...passes.rewrite import make
 from ..quantized import filter_steps
 from . import interface
-from .forms import PRODUCTS, pooling_window, shape_at
+from .blocks import Joined, blocked
+from .forms import FEW_CHANNELS, PRODUCTS, pooling_window, shape_at
 from .interface import Descriptor, Library, Primitive, Unsupported
+from .products import attention, dense
+from .recurrent import lstm
 from .region import Built, Place, Region, Step, Value, plan_memory
 
 __all__ = ["Refused", "build"]
 
 
 SINGLE = constant_op("single", Tensor.float)
-
-
-def _lstm_part(parameters: Tensor, *, attrs: dict[str, Any], width: int, part: int) -> Tensor:
-    """Of all cells: the weights of the data, those of the state, or the sums of the two biases."""
-    layout = layout_of(attrs)
-    tensors = layout.unpack(parameters, width)
-    if part < 2:
-        return torch.stack(tensors[part::4])
-    return torch.stack([a + b for a, b in zip(tensors[2::4], tensors[3::4], strict=True)])
-
-
-LSTM_PART = constant_op("lstm_weights", _lstm_part, "attrs", "width", "part")
-
-
-def lstm_part(node: Node, part: int) -> Entry:
-    """A part of an LSTM's parameters as a node of its own."""
-    attrs, width = node.full_attrs, shape_at(node.inputs[0])[2]
-    cells, rows = attrs["num_layers"] * (2 if attrs["bidirectional"] else 1), 4 * attrs["state_size"]
-    shape = (cells, rows) if part == 2 else (cells, rows, width if part == 0 else attrs["state_size"])
-    own = {"attrs": attrs, "width": width, "part": part}
-    name = f"{node.name}_{('weights', 'recurrent_weights', 'bias')[part]}"
-    return make(LSTM_PART, node, [node.inputs[1]], own, [Spec(shape, torch.float32)], name)
 
 
 class Refused(RuntimeError):
@@ -67,22 +48,24 @@ class Refused(RuntimeError):
         self.name = name
 
 
-def build(region: Region, api: Library) -> Built:
+def build(region: Region, api: Library, in_blocks: int = 0) -> Built:
     """The steps of a region for the number of threads that torch has now.
+
+    Of the first ``in_blocks`` nodes, the images in float32 lie with their channels in blocks.
 
     Raises
     ------
     Refused
         If oneDNN has no fast kernel for one of the layers.
     """
-    return _Builder(region, api).build()
+    return _Builder(region, api, in_blocks).build()
 
 
 class _Builder:
     """Creates the primitives of a region."""
 
-    def __init__(self, region: Region, api: Library) -> None:
-        self.region, self.api = region, api
+    def __init__(self, region: Region, api: Library, in_blocks: int) -> None:
+        self.region, self.api, self.in_blocks = region, api, in_blocks
         self.built = Built()
         self.values: dict[tuple[int, int], Value] = {}
         # The values that share a place, by its id.
@@ -90,6 +73,9 @@ class _Builder:
         self.group = region.group
         self.renewed = bool(region.packing)
         self.weights = 0
+        # Whether the node at hand is one of those in blocks.
+        self.blocks = in_blocks > 0
+        self.joined = Joined(api, self.built, self.group.nodes[:in_blocks])
         self.reads: Counter[tuple[int, int]] = Counter()
         for node in self.group.nodes:
             for entry in node.inputs:
@@ -105,9 +91,12 @@ class _Builder:
             assert entry.spec is not None
             descriptor = self._outside(shape, entry.spec.dtype, channels_last)
             self.values[id(entry.node), entry.index] = Value(descriptor, Place("input", index))
-        for node in self.group.nodes:
+        for place, node in enumerate(self.group.nodes):
+            self.blocks = place < self.in_blocks
             try:
-                made = self._lstm(node) if node.op and node.op.name == "RNN" else [self._made(node)]
+                if self.in_blocks and not self.blocks:
+                    self._leave_blocks(node)
+                made = lstm(self, node) if node.op and node.op.name == "RNN" else [self._made(node)]
             except Unsupported as error:
                 raise Refused(node.name) from error
             for index, value in enumerate(made):
@@ -136,7 +125,7 @@ class _Builder:
         """Let the last step write an output where its tensor will be, or copy it there."""
         value = self.values[id(entry.node), entry.index]
         wanted = Value(descriptor, Place("output", index))
-        if value.place.where == "memory" and value.descriptor == descriptor:
+        if value.place.where == "memory" and value.descriptor == descriptor and not self._is_shared(value):
             # The memory of every value that shares it.
             value.place.where, value.place.index = "output", index
             return
@@ -153,9 +142,44 @@ class _Builder:
         """
         if len(shape) == 4 and dtype is not torch.float32:
             return self._outside(shape, dtype, True)
+        if len(shape) == 4 and self.blocks:
+            return blocked(self.api, shape)
         return self.api.any(shape, dtype)
 
-    def _buffer(self, descriptor: Descriptor) -> Value:
+    def _image(self, entry: Entry) -> Descriptor:
+        """The format in which a convolution reads a value."""
+        value, shape = self._of(entry), shape_at(entry)
+        assert entry.spec is not None
+        if self.blocks and value.place.where == "input" and shape[1] <= FEW_CHANNELS:
+            # There are kernels that read images of few channels as they come.
+            return value.descriptor
+        return self._free(shape, entry.spec.dtype)
+
+    def _is_blocked(self, entry: Entry) -> bool:
+        """Whether a value lies with its channels in blocks."""
+        shape, spec = shape_at(entry), entry.spec
+        if not self.in_blocks or len(shape) != 4 or spec is None or spec.dtype is not torch.float32:
+            return False
+        return self._of(entry).descriptor == blocked(self.api, shape)
+
+    def _leave_blocks(self, node: Node) -> None:
+        """Bring what a node reads into the order of the nodes that are not in blocks."""
+        for entry in node.inputs:
+            if (id(entry.node), entry.index) in self.values and self._is_blocked(entry):
+                target = self._outside(shape_at(entry), torch.float32, True)
+                value = self._in(self._of(entry), target, node)
+                self.values[id(entry.node), entry.index] = value
+                self.holders[id(value.place)].append((id(entry.node), entry.index))
+
+    def _is_shared(self, value: Value) -> bool:
+        """Whether other values lie in the memory of this one, or around it."""
+        return value.place.where == "memory" and value.place.index in self.joined.shared
+
+    def _buffer(self, descriptor: Descriptor, node: Node | None = None) -> Value:
+        """Memory for a value; for the result of a node, where it is to be joined to others."""
+        found = None if node is None else self.joined.result(node, descriptor)
+        if found is not None:
+            return found
         self.built.sizes.append(descriptor.size)
         return Value(descriptor, Place("memory", len(self.built.sizes) - 1))
 
@@ -180,26 +204,27 @@ class _Builder:
     def _may_overwrite(self, entry: Entry) -> bool:
         """Whether a value lies in memory of the region's own, and nothing reads that memory afterwards."""
         value, key = self._of(entry), (id(entry.node), entry.index)
-        if value.place.where != "memory" or self.reads[key] != 1:
+        if value.place.where != "memory" or self.reads[key] != 1 or self._is_shared(value):
             return False
         return not any(self.reads[other] for other in self.holders[id(value.place)] if other != key)
 
-    def _result(self, descriptor: Descriptor, over: Entry) -> Value:
+    def _result(self, descriptor: Descriptor, over: Entry, node: Node) -> Value:
         """Where a result goes: over a value that has its format and is not read again, or into new memory."""
         if self._may_overwrite(over) and self._of(over).descriptor == descriptor:
             return Value(descriptor, self._of(over).place)
-        return self._buffer(descriptor)
+        return self._buffer(descriptor, node)
 
     def _made(self, node: Node) -> Value:
         op = node.op
         assert op is not None
         by_kind: dict[Any, Callable[[Node], Value]] = {
             CONVOLUTION: self._convolution,
-            DENSE: self._dense,
+            DENSE: partial(dense, self),
+            ATTENTION_BY_ROWS: partial(attention, self),
             UNARY: self._unary,
             AFFINE: self._affine,
             QUANTIZED_CONVOLUTION: self._convolution,
-            QUANTIZED_DENSE: self._dense,
+            QUANTIZED_DENSE: partial(dense, self),
             QUANTIZED_MAX_POOL: self._pooling,
             QUANTIZED_CONCATENATE: self._concat,
             QUANTIZE: self._requantized,
@@ -289,8 +314,8 @@ class _Builder:
 
     def _convolution(self, node: Node) -> Value:
         api, attrs, inputs = self.api, node.attrs, node.inputs
-        data, weight, spec = inputs[0].spec, inputs[1].spec, node.specs[0] if node.specs else None
-        assert data is not None and weight is not None and spec is not None
+        weight, spec = inputs[1].spec, node.specs[0] if node.specs else None
+        assert weight is not None and spec is not None
         shape, filters, groups = tuple(spec.shape), shape_at(inputs[1]), attrs["groups"]
         if groups > 1:
             filters = (groups, filters[0] // groups, *filters[1:])
@@ -300,7 +325,7 @@ class _Builder:
         target = self._free(shape, spec.dtype)
         post, added, result = self._sum(node, target)
         primitive = api.convolution(
-            self._free(shape_at(inputs[0]), data.dtype),
+            self._image(inputs[0]),
             self._wanted(filters, weight.dtype),
             None if bias is None else bias.descriptor,
             target if result is None else result.descriptor,
@@ -319,7 +344,7 @@ class _Builder:
         if bias is not None:
             arguments[interface.BIAS] = bias
         assert primitive.destination is not None
-        return self._add(primitive, arguments, result or self._buffer(primitive.destination), node)
+        return self._add(primitive, arguments, result or self._buffer(primitive.destination, node), node)
 
     def _bias(self, node: Node, shape: tuple[int, ...]) -> Value | None:
         if not node.attrs.get("bias"):
@@ -352,36 +377,6 @@ class _Builder:
             return [("add", other.descriptor)], {place: other}, None
         return [("sum", *(scale or Scale(1.0, 0)))], {}, result
 
-    def _dense(self, node: Node) -> Value:
-        api, inputs = self.api, node.inputs
-        data, weight, spec = inputs[0].spec, inputs[1].spec, node.specs[0] if node.specs else None
-        assert data is not None and weight is not None and spec is not None
-        shape, (units, width) = tuple(spec.shape), shape_at(inputs[1])
-        rows = math.prod(shape[:-1])
-        source = self._plain(inputs[0], (rows, width), node)
-        attributes, scales = self._integer_scales(node, 2)
-        bias = self._bias(node, (1, units))
-        post, arguments = self._post(node), {interface.SOURCE: source, **scales}
-        if node.attrs.get("residual"):
-            residual = self._plain(inputs[-1], (rows, units), node)
-            post.insert(0, ("add", residual.descriptor))
-            arguments[interface.POST_OPERATION | interface.SOURCE_1] = residual
-        target = api.plain((rows, units), spec.dtype)
-        primitive = api.matmul(
-            source.descriptor,
-            self._wanted((width, units), weight.dtype),
-            None if bias is None else bias.descriptor,
-            target,
-            post=post,
-            **attributes,
-        )
-        plain = api.plain((width, units), weight.dtype, (1, width))
-        arguments[interface.WEIGHTS] = self._weight(inputs[1], plain, primitive)
-        if bias is not None:
-            arguments[interface.BIAS] = bias
-        result = self._add(primitive, arguments, self._buffer(target), node)
-        return Value(api.plain(shape, spec.dtype), result.place)
-
     def _requantized(self, node: Node) -> Value:
         """Real numbers as integers, or integers as real numbers."""
         spec, source = node.specs[0] if node.specs else None, self._of(node.inputs[0])
@@ -405,7 +400,8 @@ class _Builder:
         entry = node.inputs[0]
         source = self._of(entry)
         primitive = self.api.eltwise(source.descriptor, node.attrs["kind"], node.attrs.get("scalars") or ())
-        return self._add(primitive, {interface.SOURCE: source}, self._result(source.descriptor, entry), node)
+        result = self._result(source.descriptor, entry, node)
+        return self._add(primitive, {interface.SOURCE: source}, result, node)
 
     def _layer_norm(self, node: Node) -> Value:
         entry, gamma, beta = node.inputs
@@ -423,66 +419,39 @@ class _Builder:
         made = Value(source.descriptor, source.place) if result else self._buffer(source.descriptor)
         return self._add(primitive, arguments, made, node)
 
-    def _lstm(self, node: Node) -> list[Value]:
-        """All layers as one primitive; the weights are cut out of the vector of parameters."""
-        api, attrs, inputs = self.api, node.full_attrs, node.inputs
-        (length, batch, width), hidden = shape_at(inputs[0]), attrs["state_size"]
-        layers, directions = attrs["num_layers"], 2 if attrs["bidirectional"] else 1
-        single = torch.float32
-        data = self._plain(inputs[0], (length, batch, width), node)
-        states = [self._plain(e, (layers, directions, batch, hidden), node) for e in inputs[2:4]]
-        shapes = [(layers, directions, each, 4, hidden) for each in (width, hidden)]
-        first, second = (api.any(shape, single) for shape in shapes)
-        if self.renewed:
-            first, second = (self.region.packing[self.weights + i][2] for i in range(2))
-        bias = api.plain((layers, directions, 4, hidden), single)
-        result = api.plain((length, batch, directions * hidden), single)
-        more = node.outputs > 1
-        given = (data.descriptor, states[0].descriptor, (first, second), bias, result)
-        primitive = api.lstm(*given, directions == 2, more)
-        assert primitive.weights is not None and primitive.recurrent_weights is not None
-        arguments = dict(zip((interface.STATE, interface.CELL), states, strict=True))
-        arguments[interface.SOURCE] = data
-        kinds = (
-            (interface.WEIGHTS, primitive.weights),
-            (interface.RECURRENT_WEIGHTS, primitive.recurrent_weights),
-        )
-        for part, (place, descriptor) in enumerate(kinds):
-            size = shapes[part][2]
-            # Rows-first in the parameters: (gates, hidden, inputs).
-            rows = 4 * hidden * size
-            source = api.plain(shapes[part], single, (directions * rows, rows, 1, hidden * size, size))
-            arguments[place] = self._packed(lambda p=part: lstm_part(node, p), source, descriptor)  # type: ignore[misc]
-        place = self.region.constant((id(node), "bias"), lambda: lstm_part(node, 2))
-        arguments[interface.BIAS] = Value(bias, Place("constant", place))
-        made = [self._buffer(result)]
-        if more:
-            made += [self._buffer(states[0].descriptor) for _ in range(2)]
-            arguments |= dict(zip((interface.LAST_STATE, interface.LAST_CELL), made[1:], strict=True))
-        self._add(primitive, arguments, made[0], node)
-        outer = api.plain((layers * directions, batch, hidden), single)
-        return [made[0], *(Value(outer, value.place) for value in made[1:])]
-
     def _affine(self, node: Node) -> Value:
-        entry, channels = node.inputs[0], shape_at(node.inputs[0])[1]
-        source = self._of(entry)
-        scale, shift = (self._vector(e, (1, channels, 1, 1)) for e in node.inputs[1:])
-        post = [("add", shift.descriptor), *self._post(node)]
-        primitive = self.api.binary("mul", source.descriptor, scale.descriptor, source.descriptor, post=post)
+        """A convolution of each channel with one number, which takes half of a product's time."""
+        api, (data, scale, shift), ones = self.api, node.inputs, (1, 1)
+        shape = shape_at(data)
+        filters = (shape[1], 1, 1, 1, 1)
+        bias = self._vector(shift, (shape[1],))
+        primitive = api.convolution(
+            self._free(shape, torch.float32),
+            self._wanted(filters, torch.float32),
+            bias.descriptor,
+            self._free(shape, torch.float32),
+            ones,
+            ones,
+            (0, 0),
+            post=self._post(node),
+        )
+        assert primitive.destination is not None
         arguments = {
-            interface.SOURCE: source,
-            interface.SOURCE_1: scale,
-            interface.POST_OPERATION | interface.SOURCE_1: shift,
+            interface.SOURCE: self._in(self._of(data), primitive.source, node),
+            interface.WEIGHTS: self._weight(scale, api.plain(filters, torch.float32), primitive),
+            interface.BIAS: bias,
         }
-        return self._add(primitive, arguments, self._result(source.descriptor, entry), node)
+        return self._add(primitive, arguments, self._buffer(primitive.destination, node), node)
 
     def _binary(self, node: Node, kind: str) -> Value:
         first, second = map(self._of, node.inputs)
         same_type = node.inputs[0].spec == node.inputs[1].spec
         if same_type:
             second = self._in(second, first.descriptor, node)
+        elif self._is_blocked(node.inputs[0]):
+            second = self._in(second, blocked(self.api, shape_at(node.inputs[1])), node)
         primitive = self.api.binary(kind, first.descriptor, second.descriptor, first.descriptor)
-        result = self._result(first.descriptor, node.inputs[0])
+        result = self._result(first.descriptor, node.inputs[0], node)
         return self._add(primitive, {interface.SOURCE: first, interface.SOURCE_1: second}, result, node)
 
     def _cast(self, node: Node) -> Value:
@@ -503,11 +472,14 @@ class _Builder:
         source = self._of(node.inputs[0])
         primitive = self.api.pooling(source.descriptor, self._free(tuple(spec.shape), spec.dtype), *window)
         assert primitive.destination is not None
-        return self._add(primitive, {interface.SOURCE: source}, self._buffer(primitive.destination), node)
+        result = self._buffer(primitive.destination, node)
+        return self._add(primitive, {interface.SOURCE: source}, result, node)
 
     def _concat(self, node: Node) -> Value:
         spec = node.specs[0] if node.specs else None
         assert spec is not None
+        if id(node) in self.joined.parts:
+            return self._join(node)
         sources = [self._of(entry) for entry in node.inputs]
         primitive = self.api.concat(
             [source.descriptor for source in sources], self._free(tuple(spec.shape), spec.dtype), 1
@@ -515,3 +487,14 @@ class _Builder:
         assert primitive.destination is not None
         arguments = {interface.MULTIPLE_SOURCE + i: source for i, source in enumerate(sources)}
         return self._add(primitive, arguments, self._buffer(primitive.destination), node)
+
+    def _join(self, node: Node) -> Value:
+        """Values one after another, of which most were written there."""
+        for entry, part in zip(node.inputs, self.joined.parts[id(node)], strict=True):
+            value = self._of(entry)
+            if value.place is part.place and value.descriptor != part.descriptor:
+                raise Unsupported("a value seen in another format")
+            if value.place is not part.place:
+                primitive = self.api.reorder(value.descriptor, part.descriptor)
+                self._add(primitive, {interface.SOURCE: value}, part, node)
+        return self._buffer(blocked(self.api, shape_at(Entry(node, 0))), node)

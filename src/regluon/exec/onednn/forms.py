@@ -10,6 +10,7 @@ import torch
 
 from ...graph.node import Entry, Node
 from ...ops.internal import ADD, AFFINE, CONVOLUTION, DENSE, UNARY
+from ...passes.attention import ATTENTION_BY_ROWS
 from ...passes.cleanup import CASTS
 from ...passes.integers import (
     DEQUANTIZE,
@@ -24,12 +25,16 @@ from ...passes.rewrite import Settings, shape_of
 from ..kernels import runs_here
 from . import interface
 
-__all__ = ["FLATTENINGS", "PRODUCTS", "is_work", "pooling_window", "shape_at", "suits"]
+__all__ = ["FLATTENINGS", "PRODUCTS", "is_work", "may_work", "pooling_window", "shape_at", "suits"]
 
+FEW_CHANNELS = 3
 FLATTENINGS = frozenset({"Flatten", "flatten", "_npx_batch_flatten"})
 PRODUCTS = frozenset({"broadcast_mul", "elemwise_mul", "_npi_multiply"})
 # Products with fewer multiplications than this are left to torch, whose call is cheaper.
 _SMALL_PRODUCT = 20_000
+# Bytes of the scores of attention that may be written to memory. With more, or half as many in 16 bits,
+# torch is faster, which keeps parts of them only.
+_MOST_SCORES = 16 << 20
 # Layers and steps on integers.
 _INTEGER_LAYERS = (QUANTIZED_CONVOLUTION, QUANTIZED_DENSE)
 _INTEGERS = (
@@ -79,13 +84,16 @@ def suits(node: Node, settings: Settings) -> bool:
     residual = bool(attrs.get("residual")) and constants[-1]
     if node.op in (CONVOLUTION, DENSE):
         return not attrs.get("transposed") and weights and not constants[0] and not residual
+    if node.op is ATTENTION_BY_ROWS:
+        return _has_few_scores(node) and not any(constants)
     if node.op is UNARY:
         return 2 <= rank <= 5 and not any(constants)
     if node.op is AFFINE:
         # On images of one pixel oneDNN 3.12 adds offsets by channel wrongly.
         if rank != 4 or tuple(spec.shape[2:]) == (1, 1):
             return False
-        return attrs["axis"] == 1 and all(constants[1:]) and spec.dtype is torch.float32
+        single = all(each.spec is not None and each.spec.dtype is torch.float32 for each in node.inputs)
+        return attrs["axis"] == 1 and all(constants[1:]) and single
     if node.op.name == "LayerNorm":
         attrs = node.full_attrs
         last = attrs["axis"] % rank == rank - 1 and not attrs["output_mean_var"]
@@ -97,6 +105,14 @@ def suits(node: Node, settings: Settings) -> bool:
     if node.op.name in FLATTENINGS:
         return True
     return node.op.name in PRODUCTS and rank == 4 and not any(constants) and _repeats(shapes)
+
+
+def _has_few_scores(node: Node) -> bool:
+    """Whether the scores of attention may be written to memory."""
+    (batch, queries, _), (_, keys, _) = (shape_at(entry) for entry in node.inputs[:2])
+    single = node.specs is not None and node.specs[0].dtype is torch.float32
+    size: int = batch * node.attrs["heads"] * queries * keys * torch.float32.itemsize
+    return (size if single else 2 * size) <= _MOST_SCORES
 
 
 def _suits_lstm(node: Node, settings: Settings) -> bool:
@@ -129,6 +145,12 @@ def _repeats(shapes: Sequence[Any]) -> bool:
     """Whether the second operand of a product is repeated over the first."""
     first, second = shapes
     return len(first) == len(second) and all(b in (a, 1) for a, b in zip(first, second, strict=True))
+
+
+def may_work(node: Node) -> bool:
+    """Whether a node is of a kind that may be worth a region."""
+    op = node.op
+    return op is not None and (op in (CONVOLUTION, DENSE, *_INTEGER_LAYERS) or op.name == "RNN")
 
 
 def is_work(node: Node) -> bool:

@@ -34,20 +34,27 @@ SOURCE, SOURCE_1, DESTINATION, WEIGHTS, BIAS, SCRATCHPAD = 1, 2, 17, 33, 41, 80
 MULTIPLE_SOURCE, POST_OPERATION = 1024, 32768
 SCALES, ZERO_POINTS = 4096, 8192
 GAMMA, BETA = 51, 52
+# Places of gradients.
+SOURCE_GRADIENT, DESTINATION_GRADIENT, WEIGHTS_GRADIENT, BIAS_GRADIENT = 129, 145, 161, 169
+MEAN, VARIANCE, WORKSPACE, GAMMA_GRADIENT, BETA_GRADIENT = 49, 50, 64, 255, 256
 STATE, CELL, LAST_STATE, LAST_CELL, RECURRENT_WEIGHTS = 2, 3, 18, 19, 34
 # Queries.
 _IMPLEMENTATION = 8
 _SOURCE_MD, _WEIGHTS_MD, _DESTINATION_MD, _SCRATCHPAD_MD, _ARGUMENT_MD = 129, 131, 133, 136, 255
+_WEIGHTS_GRADIENT_MD, _WORKSPACE_MD = 132, 135
 # Algorithms.
 BINARY = {"add": 0x1FFF0, "mul": 0x1FFF1}
 POOLING = {"max": 0x1FF, "avg_include": 0x2FF, "avg_exclude": 0x3FF}
 _CONVOLUTION_DIRECT, _ANY, _FORWARD_INFERENCE, _USER_SCRATCHPAD, _SCALE_AND_SHIFT = 1, 1, 96, 1, 6
+_FORWARD_TRAINING, _BACKWARD, _RECTIFIED = 64, 128, 8
 _FORWARD, _BOTH_WAYS = 1, 3
+_SOFTMAX = 0x30000
 # Activations by our names: the algorithm, and where its two numbers come from: the scalars given, or these.
 ELTWISE: dict[str, tuple[int, tuple[float, float]]] = {
     "relu": (0x20, (0.0, 0.0)),
     "leaky": (0x20, (0.0, 0.0)),
     "tanh": (0x21, (0.0, 0.0)),
+    "linear": (0x26, (1.0, 0.0)),
     "sigmoid": (0x29, (0.0, 0.0)),
     "gelu_tanh": (0x2B, (0.0, 0.0)),
     "silu": (0x2C, (1.0, 0.0)),
@@ -89,6 +96,16 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "post_ops_append_eltwise": (_int, (_p, _int, _float, _float)),
     "post_ops_append_binary": (_int, (_p, _int, _p)),
     "convolution_forward_primitive_desc_create": (_int, (_p, _p, _int, _int, *[_p] * 9)),
+    "convolution_backward_data_primitive_desc_create": (_int, (_p, _p, _int, *[_p] * 9)),
+    "convolution_backward_weights_primitive_desc_create": (_int, (_p, _p, _int, *[_p] * 10)),
+    "batch_normalization_forward_primitive_desc_create": (
+        _int,
+        (_p, _p, _int, _p, _p, _float, ctypes.c_uint, _p),
+    ),
+    "batch_normalization_backward_primitive_desc_create": (
+        _int,
+        (_p, _p, _int, _p, _p, _p, _float, ctypes.c_uint, _p, _p),
+    ),
     "pooling_forward_primitive_desc_create": (_int, (_p, _p, _int, _int, *[_p] * 8)),
     "eltwise_forward_primitive_desc_create": (_int, (_p, _p, _int, _int, _p, _p, _float, _float, _p)),
     "binary_primitive_desc_create": (_int, (_p, _p, _int, _p, _p, _p, _p)),
@@ -101,6 +118,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         _int,
         (_p, _p, _int, _int, *[_p] * 11, ctypes.c_uint, _p),
     ),
+    "softmax_forward_primitive_desc_create": (_int, (_p, _p, _int, _int, _p, _p, _int, _p)),
     "matmul_primitive_desc_create": (_int, (_p, _p, _p, _p, _p, _p, _p)),
     "reorder_primitive_desc_create": (_int, (_p, _p, _p, _p, _p, _p)),
 }
@@ -240,6 +258,8 @@ class Primitive(_Owned):
         "scratchpad",
         "source",
         "weights",
+        "weights_gradient",
+        "workspace",
     )
 
     def __init__(self, api: Library, description: int | None, kind: str) -> None:
@@ -253,6 +273,8 @@ class Primitive(_Owned):
             self.implementation = (text.value or b"").decode()
             self.source = api.queried(description, _SOURCE_MD)
             self.weights = api.queried(description, _WEIGHTS_MD)
+            self.weights_gradient = api.queried(description, _WEIGHTS_GRADIENT_MD)
+            self.workspace = api.queried(description, _WORKSPACE_MD)
             self.recurrent_weights = (
                 api.queried(description, _ARGUMENT_MD, RECURRENT_WEIGHTS) if kind == "lstm" else None
             )
@@ -387,6 +409,55 @@ class Library:
             **more,
         )
 
+    def convolution_training(
+        self,
+        data: Descriptor,
+        weights: Descriptor,
+        bias: Descriptor | None,
+        result: Descriptor,
+        stride: Sequence[int],
+        dilate: Sequence[int],
+        pad: Sequence[int],
+    ) -> tuple[Primitive, Primitive, Primitive]:
+        """A convolution for training, and the gradients of its data and of its weights."""
+        window = (_Dims(*stride), _Dims(*(d - 1 for d in dilate)), _Dims(*pad), _Dims(*pad))
+        given = [None if each is None else each.pointer for each in (data, weights, bias, result)]
+        kind = (self.engine, _CONVOLUTION_DIRECT)
+        forward = (self.engine, _FORWARD_TRAINING, _CONVOLUTION_DIRECT, *given, *window)
+        plain = self._attributes()
+
+        def made(name: str, *arguments: Any) -> Primitive:
+            description = self.create(f"convolution_{name}_primitive_desc_create", *arguments)
+            return Primitive(self, description, f"convolution_{name}")
+
+        create = "convolution_forward_primitive_desc_create"
+        hint = _Owned(self.create(create, *forward, plain.pointer), self.primitive_desc_destroy)
+        last = (*window, hint.pointer, plain.pointer)
+        return (
+            made("forward", *forward, plain.pointer),
+            made("backward_data", *kind, given[0], given[1], given[3], *last),
+            made("backward_weights", *kind, *given, *last),
+        )
+
+    def batch_norm_training(
+        self, data: Descriptor, epsilon: float, relu: bool
+    ) -> tuple[Primitive, Primitive]:
+        """Normalization over the batch with a factor and an offset, rectified or not, and its gradients."""
+        plain, name = self._attributes(), "batch_normalization"
+        flags = _SCALE_AND_SHIFT | (_RECTIFIED if relu else 0)
+        forward = (self.engine, _FORWARD_TRAINING, data.pointer, data.pointer, epsilon, flags, plain.pointer)
+        create = f"{name}_forward_primitive_desc_create"
+        hint = _Owned(self.create(create, *forward), self.primitive_desc_destroy)
+        backward = (self.engine, _BACKWARD, *[data.pointer] * 3, epsilon, flags, hint.pointer, plain.pointer)
+        return (
+            Primitive(self, self.create(create, *forward), name),
+            Primitive(
+                self,
+                self.create(f"{name}_backward_primitive_desc_create", *backward),
+                f"{name}_backward",
+            ),
+        )
+
     def pooling(
         self,
         source: Descriptor,
@@ -437,6 +508,11 @@ class Library:
     ) -> Primitive:
         """A product of matrices, of shapes (m, k), (k, n), (1, n) and (m, n)."""
         return self._primitive("matmul", self.engine, source, weights, bias, destination, **more)
+
+    def softmax(self, source: Descriptor, destination: Descriptor, axis: int) -> Primitive:
+        """The softmax along an axis."""
+        settings = (self.engine, _FORWARD_INFERENCE, _SOFTMAX)
+        return self._primitive("softmax_forward", *settings, source, destination, axis)
 
     def layer_norm(self, source: Descriptor, epsilon: float) -> Primitive:
         """Normalization over the last axis, with a factor and an offset in float32."""

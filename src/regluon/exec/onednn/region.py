@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import math
+import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ...graph.node import Entry, Node
+from .. import native
 from ..partition import Subgraph
 from . import interface
 from .forms import shape_at
@@ -28,6 +31,8 @@ from .interface import Descriptor, Library, Primitive
 __all__ = ["Built", "Place", "Region", "Step", "Value", "plan_memory", "region_of", "watched"]
 
 _ALIGNMENT = 64
+# With more buffers than this, it takes long to place the largest ones first.
+_MOST_BY_SIZE = 512
 _CHANNELS_LAST = torch.channels_last
 
 
@@ -74,14 +79,35 @@ class Step:
 
 
 class Built:
-    """The steps of a region for one number of threads, and where its values lie."""
+    """The steps of a region for one number of threads, and where its values lie.
+
+    Where they are for a part of the images only, ``images`` is the number of these, and ``times`` how often
+    the steps run, on one slice after another; ``rest`` is for the images that remain, if any do.
+    """
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         # Bytes of each buffer; then its offset in the memory of a call.
         self.sizes: list[int] = []
         self.offsets: list[int] = []
+        # Buffers that are a part of another: which one, and where in it.
+        self.inside: dict[int, tuple[int, int]] = {}
         self.total = 0
+        self.images, self.times = 0, 1
+        self.rest: Built | None = None
+
+    @property
+    def parts(self) -> list[Built]:
+        """These steps, and those for the images that remain."""
+        return [self] if self.rest is None else [self, self.rest]
+
+    def whole_of(self, buffer: int) -> tuple[int, int]:
+        """The buffer that is no part of another in which this one lies, and where in it."""
+        start = 0
+        while buffer in self.inside:
+            buffer, more = self.inside[buffer]
+            start += more
+        return buffer, start
 
 
 class Region:
@@ -134,12 +160,12 @@ class Region:
     @property
     def steps(self) -> list[Step]:
         """The primitives, in order."""
-        return next(iter(self._built.values())).steps
+        return [step for part in next(iter(self._built.values())).parts for step in part.steps]
 
     @property
     def memory(self) -> int:
         """Bytes that a call needs besides its inputs and outputs."""
-        return next(iter(self._built.values())).total
+        return max(part.total for part in next(iter(self._built.values())).parts)
 
     def constant(self, key: tuple[Any, ...], make: Callable[[], Entry]) -> int:
         """The place among the constants of one that is read as it is; ``key`` stands for it."""
@@ -182,27 +208,48 @@ class Region:
 
 def plan_memory(built: Built) -> None:
     """An offset for every buffer, such that those that are in use at the same time do not overlap."""
-    end: dict[int, int] = {}
+    lives: dict[int, tuple[int, int]] = {}
     for time, step in enumerate(built.steps):
         for _, value in step.arguments:
             if value.place.where == "memory":
-                end[value.place.index] = time
-    built.offsets = [0] * len(built.sizes)
+                buffer, _ = built.whole_of(value.place.index)
+                lives[buffer] = (lives.get(buffer, (time,))[0], time)
+    plans = [_in_turn(built.sizes, lives)]
+    if len(lives) <= _MOST_BY_SIZE:
+        plans.append(_by_size(built.sizes, lives))
+    offsets, built.total = min(plans, key=operator.itemgetter(1))
+    built.offsets = [offsets.get(buffer, 0) for buffer in range(len(built.sizes))]
+    for buffer in built.inside:
+        whole, start = built.whole_of(buffer)
+        built.offsets[buffer] = built.offsets[whole] + start
+
+
+def _in_turn(sizes: list[int], lives: dict[int, tuple[int, int]]) -> tuple[dict[int, int], int]:
+    """Offsets by buffer, and the end of all, where each buffer is placed when it is first used."""
     # Start and end in bytes of the buffers in use, in this order, with the step after which each is free.
     used: list[tuple[int, int, int]] = []
-    placed: set[int] = set()
-    for time, step in enumerate(built.steps):
+    offsets: dict[int, int] = {}
+    for buffer, (time, last) in lives.items():
         used = [each for each in used if each[2] >= time]
-        for _, value in step.arguments:
-            buffer = value.place.index
-            if value.place.where != "memory" or buffer in placed:
-                continue
-            placed.add(buffer)
-            size = built.sizes[buffer]
-            offset = _smallest_gap(used, size)
-            built.offsets[buffer] = offset
-            built.total = max(built.total, offset + size)
-            bisect.insort(used, (offset, offset + size, end[buffer]))
+        offsets[buffer] = offset = _smallest_gap(used, sizes[buffer])
+        bisect.insort(used, (offset, offset + sizes[buffer], last))
+    return offsets, _end(sizes, offsets)
+
+
+def _by_size(sizes: list[int], lives: dict[int, tuple[int, int]]) -> tuple[dict[int, int], int]:
+    """The same, where the largest buffers are placed first."""
+    placed: list[tuple[int, int, int, int]] = []
+    offsets: dict[int, int] = {}
+    for buffer in sorted(lives, key=lambda buffer: -sizes[buffer]):
+        time, last = lives[buffer]
+        used = sorted((low, high, 0) for low, high, start, end in placed if start <= last and time <= end)
+        offsets[buffer] = offset = _smallest_gap(used, sizes[buffer])
+        placed.append((offset, offset + sizes[buffer], time, last))
+    return offsets, _end(sizes, offsets)
+
+
+def _end(sizes: list[int], offsets: dict[int, int]) -> int:
+    return max((offset + sizes[buffer] for buffer, offset in offsets.items()), default=0)
 
 
 def _smallest_gap(used: list[tuple[int, int, int]], size: int) -> int:
@@ -247,75 +294,162 @@ class _Run:
         built: Built,
         outputs: list[tuple[tuple[int, ...], torch.dtype, torch.memory_format]],
     ) -> None:
-        self._memory = torch.empty(built.total + _ALIGNMENT, dtype=torch.uint8)
+        total = max(part.total for part in built.parts)
+        self._memory = torch.empty(total + _ALIGNMENT, dtype=torch.uint8)
         base = -(-self._memory.data_ptr() // _ALIGNMENT) * _ALIGNMENT
-        self._stream = api.stream()
-        self._owned: list[Any] = []
-        count = (len(region.inputs), len(region.packing), len(region.constants))
-        offsets = {"input": 0, "packed": count[0], "constant": count[0] + count[1]}
-        # For each tensor given, and each output: the memory objects that are to point to it.
-        self._given: list[list[int]] = [[] for _ in range(sum(count))]
-        self._made: list[list[int]] = [[] for _ in outputs]
-        self._outputs = outputs
-        self._inputs = count[0]
-        self._formats = [
-            _CHANNELS_LAST if channels_last else torch.contiguous_format for channels_last in region.formats
+        self._calls = _Calls(api, region, built, base)
+        self._outputs = [native.maker(*each) for each in outputs]
+        self._inputs = len(region.inputs)
+        # Given with the call of `contiguous`.
+        self._formats: list[dict[str, Any]] = [
+            {"memory_format": _CHANNELS_LAST} if channels_last else {} for channels_last in region.formats
         ]
         self._constants: tuple[Tensor, ...] = ()
         self._set, self._execute = api.memory_set_data_handle, api.primitive_execute
-        self._steps = built.steps
-        self.calls: list[tuple[Any, ...]] = []
-        for step in built.steps:
-            arguments = []
-            for place, value in step.arguments:
-                where, index = value.place.where, value.place.index
-                address = base
-                if where == "memory":
-                    address += built.offsets[index]
-                elif where == "fixed":
-                    address = region.fixed[index].data_ptr()
-                memory = api.memory(value.descriptor, address)
-                self._owned.append(memory)
-                if where == "output":
-                    self._made[index].append(memory.pointer)  # type: ignore[arg-type]
-                elif where in offsets:
-                    self._given[offsets[where] + index].append(memory.pointer)  # type: ignore[arg-type]
-                arguments.append((place, memory))
-            array = interface.execution_arguments(arguments)
-            self._owned.append((array, step.primitive))
-            address = ctypes.addressof(array)
-            self.calls.append((step.primitive.pointer, self._stream.pointer, len(array), address))
+        self._native: native.Run | None = None
 
     def __call__(self, tensors: tuple[Tensor, ...]) -> Any:
-        write, given = self._set, self._given
         constants = tensors[self._inputs :]
         if not _same(self._constants, constants):
-            for tensor, memories in zip(constants, given[self._inputs :], strict=True):
-                for memory in memories:
-                    write(memory, tensor.data_ptr())
-            self._constants = constants
-        held = []
-        for tensor, memories, layout in zip(tensors, given, self._formats):  # noqa: B905
-            plain = tensor.contiguous(memory_format=layout)
-            held.append(plain)
-            address = plain.data_ptr()
-            for memory in memories:
-                write(memory, address)
-        made = []
-        for (shape, dtype, layout), memories in zip(self._outputs, self._made, strict=True):
-            output = torch.empty(shape, dtype=dtype, memory_format=layout)
-            made.append(output)
-            address = output.data_ptr()
-            for memory in memories:
-                write(memory, address)
-        execute, watch = self._execute, getattr(_watching, "watch", None)
-        for place, call in enumerate(self.calls):
-            if execute(*call):
-                raise RuntimeError("a primitive of oneDNN failed")
-            if watch is not None:
-                watch(self._steps[place])
+            self._point_constants(constants)
+        # Inputs in another order are copied, and the copies are kept until the end.
+        held = [
+            tensor.contiguous(**layout)
+            for tensor, layout in zip(tensors, self._formats)  # noqa: B905
+        ]
+        made = [make() for make in self._outputs]
+        addresses = [tensor.data_ptr() for tensor in (*held, *made)]
+        if self._calls.slices is not None:
+            addresses = [addresses[place] + offset for place, offset in self._calls.slices]
+        run = self._native or self._made_native()
+        if run is not None and getattr(_watching, "watch", None) is None:
+            failed = run(*addresses)
+        else:
+            failed = self._step_by_step(addresses)
+        if failed:
+            raise RuntimeError("a primitive of oneDNN failed")
         return made[0] if len(made) == 1 else tuple(made)
+
+    def _point_constants(self, constants: tuple[Tensor, ...]) -> None:
+        for tensor, memories in zip(constants, self._calls.constant, strict=True):
+            for memory in memories:
+                self._set(memory, tensor.data_ptr())
+        self._constants = constants
+
+    def _step_by_step(self, addresses: list[int]) -> bool:
+        for address, memories in zip(addresses, self._calls.changing, strict=True):
+            for memory in memories:
+                self._set(memory, address)
+        execute, watch = self._execute, getattr(_watching, "watch", None)
+        for step, call in zip(self._calls.steps, self._calls.calls, strict=True):
+            if execute(*call):
+                return True
+            if watch is not None:
+                watch(step)
+        return False
+
+    def _made_native(self) -> native.Run | None:
+        """All of a call of oneDNN's functions as one function, once that can be had."""
+        runtime, changing = native.runtime(), self._calls.changing
+        if runtime is not None and len(changing) <= native.MOST_ADDRESSES:
+            functions = (_address(self._set), _address(self._execute))
+            self._native = runtime.region(functions, changing, self._calls.calls)
+        return self._native
+
+
+class _Calls:
+    """What a region executes, in order, in memory at one address.
+
+    Attributes
+    ----------
+    calls : list of tuple
+        The arguments of ``primitive_execute``.
+    steps : list of Step
+        The step of each call.
+    constant, changing : list of list of int
+        The memories that are to point to each weight and constant; and to each input and output, or to each
+        slice of them.
+    slices : list of (int, int), optional
+        Which input or output, and where in it, for each list of memories in ``changing``; None where it is
+        all of one after the other.
+    """
+
+    def __init__(self, api: Library, region: Region, built: Built, base: int) -> None:
+        self._api, self._region, self._base = api, region, base
+        self._stream, self._owned = api.stream(), []  # type: tuple[Any, list[Any]]
+        self.calls: list[tuple[Any, ...]] = []
+        self.steps: list[Step] = []
+        self.constant: list[list[int]] = [[] for _ in range(len(region.packing) + len(region.constants))]
+        count = len(region.inputs)
+        # Bytes of one image of each input and output.
+        values = [*region.inputs, *region.group.outputs]
+        images = [_bytes_of_one(entry) for entry in values]
+        targets: dict[tuple[int, int], list[int]] = {}
+        if not built.images:
+            targets = {(place, 0): [] for place in range(len(values))}
+        first = 0
+        for part in built.parts:
+            shared: dict[int, Any] = {}
+            for _ in range(part.times):
+
+                def point(place: Place, memory: int, first: int = first) -> None:
+                    index = place.index + (count if place.where == "output" else 0)
+                    targets.setdefault((index, first * images[index]), []).append(memory)
+
+                self._add(part, shared, point)
+                first += part.images
+        self.changing = list(targets.values())
+        self.slices = list(targets) if built.images else None
+
+    def _add(self, part: Built, shared: dict[int, Any], point: Callable[[Place, int], None]) -> None:
+        """All steps once; what does not read or write inputs or outputs is ``shared`` with other slices."""
+        for step in part.steps:
+            self.steps.append(step)
+            if id(step) in shared:
+                self.calls.append(shared[id(step)])
+                continue
+            arguments = []
+            for place, value in step.arguments:
+                memory = shared.get(id(value))
+                if memory is None:
+                    memory = self._memory(part, value)
+                if value.place.where in ("input", "output"):
+                    point(value.place, memory.pointer)
+                else:
+                    shared[id(value)] = memory
+                arguments.append((place, memory))
+            array = interface.execution_arguments(arguments)
+            self._owned.append((array, arguments, step.primitive))
+            address = ctypes.addressof(array)
+            call = (step.primitive.pointer, self._stream.pointer, len(array), address)
+            self.calls.append(call)
+            if not any(value.place.where in ("input", "output") for _, value in step.arguments):
+                shared[id(step)] = call
+
+    def _memory(self, part: Built, value: Value) -> Any:
+        where, index = value.place.where, value.place.index
+        address = self._base
+        if where == "memory":
+            address += part.offsets[index]
+        elif where == "fixed":
+            address = self._region.fixed[index].data_ptr()
+        memory = self._api.memory(value.descriptor, address)
+        if where in ("packed", "constant"):
+            place = index + (len(self._region.packing) if where == "constant" else 0)
+            self.constant[place].append(memory.pointer)  # type: ignore[arg-type]
+        return memory
+
+
+def _bytes_of_one(entry: Entry) -> int:
+    """What one image takes, of values that have images along their first axis."""
+    assert entry.spec is not None
+    return math.prod(shape_at(entry)[1:]) * entry.spec.dtype.itemsize
+
+
+def _address(function: Any) -> int:
+    """Where a function of the library lies."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _same(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    return len(first) == len(second) and all(a is b for a, b in zip(first, second, strict=True))
+    return len(first) == len(second) and all(map(operator.is_, first, second))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -15,14 +17,20 @@ from ..kernels import Layouts, choose_kernels
 from ..partition import Subgraph, partition
 from ..program import Program
 from ..splitting import split
-from ..tuning import Tuner, random_value
+from ..tuning import Tuner, Ways, random_value
 from . import interface
+from .blocks import counts_in_blocks, gains_by_blocks
 from .builder import Refused, build
-from .forms import is_work, shape_at, suits
+from .forms import is_work, may_work, shape_at, suits
 from .interface import Descriptor, Library
-from .region import Region
+from .region import Built, Region
+from .slices import build_in_slices, gains_by_slices, is_large, sizes_of_slices
 
 __all__ = ["use_regions"]
+
+_SINGLE = "single kernels"
+# A region with so many layers, for which there are other formats, is not measured against single kernels.
+_MANY = 10
 
 
 def use_regions(
@@ -32,8 +40,10 @@ def use_regions(
 
     With a tuner, a region must be faster than the kernels that run without it.
     """
+    if settings.device != "cpu" or not any(map(may_work, topological(entries))):
+        return list(entries)
     api = interface.library()
-    if api is None or settings.device != "cpu":
+    if api is None:
         return list(entries)
     refused: set[str] = set()
     while True:
@@ -62,23 +72,84 @@ def _placed(
         if not any(is_work(node) for node in group.nodes):
             return None
         inputs = [entry for entry in group.inputs if not settings.is_constant(entry)]
-        last = [layouts.is_last(entry) or _has_few_channels(entry) for entry in inputs]
         # Where torch goes on, images are left with their channels last.
         kept = [len(shape_at(e)) == 4 and (e.node.name, e.index) not in finals for e in group.outputs]
-        region = Region(api, group, inputs, last, kept, lambda region: build(region, api))
-        made = _node_of(region, group, inputs)
-        if tuner is not None:
-            ways = {
-                "region": lambda: _trial(group, made, settings),
-                "single kernels": lambda: _trial(
-                    group, choose_kernels(group.outputs, settings, tuner), settings
-                ),
-            }
-            if tuner.prefers(group, ways) != "region":
-                return None
-        return made
+
+        forms = _forms(api, group, inputs)
+        found: dict[str, list[Entry] | None] = {}
+
+        def whole() -> list[Entry] | None:
+            return made("region")
+
+        def made(name: str) -> list[Entry] | None:
+            if name not in found:
+                in_blocks, images = forms.get(name, (0, 0))
+                # A slice is brought into order when it is its turn.
+                by_torch = not in_blocks and not images
+                last = [layouts.is_last(e) or (by_torch and _has_few_channels(e)) for e in inputs]
+                try:
+                    region = Region(api, group, inputs, last, kept, _builder(api, in_blocks, images))
+                    found[name] = _node_of(region, group, inputs)
+                except Refused:
+                    if name == "region":
+                        raise
+                    found[name] = None
+            return found[name]
+
+        usual = next(iter(forms))
+        if tuner is None or (forms[usual][1] and is_large(group)):
+            # To measure other ways would take the memory that slices save.
+            gains = "blocks" in forms and gains_by_blocks(group.nodes)
+            return made("blocks" if gains else usual) or whole()
+        way = tuner.prefers(group, _ways(group, forms, made, settings, tuner))
+        return None if way == _SINGLE else made(way) or whole()
 
     return partition(entries, select, replace, settings.is_constant)
+
+
+def _forms(api: Library, group: Subgraph, inputs: list[Entry]) -> dict[str, tuple[int, int]]:
+    """By name, the regions that can compute a group, the usual one first.
+
+    Each is told by how many of its nodes, from the first, have channels in blocks, and by the number of
+    images that it computes at a time, 0 for all of them.
+    """
+    whole = {"region": (0, 0)}
+    whole |= {name: (count, 0) for name, count in counts_in_blocks(group.nodes, api).items()}
+    sizes = sizes_of_slices(group, inputs)
+    slices = {f"{size} images at a time": (0, size) for size in sizes}
+    return {**slices, **whole} if slices and gains_by_slices(group) else {**whole, **slices}
+
+
+def _builder(api: Library, in_blocks: int, images: int) -> Callable[[Region], Built]:
+    def plain(region: Region) -> Built:
+        return build(region, api, in_blocks)
+
+    return (lambda region: build_in_slices(region, images, plain)) if images else plain
+
+
+def _ways(
+    group: Subgraph,
+    names: Iterable[str],
+    made: Callable[[str], list[Entry] | None],
+    settings: Settings,
+    tuner: Tuner,
+) -> Ways:
+    """How a group can be computed: as one of these regions, or by single kernels."""
+    # Of the packed weights of every region, one after another.
+    numbers: list[Tensor] = []
+
+    def region(name: str) -> Callable[[], Any] | None:
+        outputs = made(name)
+        return None if outputs is None else _trial(group, outputs, settings, numbers)
+
+    def single() -> Callable[[], Any]:
+        return _trial(group, choose_kernels(group.outputs, settings, tuner), settings, numbers)
+
+    ways: dict[str, Callable[[], Callable[[], Any] | None]] = {name: partial(region, name) for name in names}
+    if len(ways) == 1 or sum(map(is_work, group.nodes)) < _MANY:
+        # Elsewhere they are the same kernels, each called by itself.
+        ways[_SINGLE] = single
+    return ways
 
 
 def _cut(outputs: Sequence[Entry], inputs: Sequence[Entry]) -> tuple[list[Entry], list[Node]]:
@@ -102,14 +173,27 @@ def _cut(outputs: Sequence[Entry], inputs: Sequence[Entry]) -> tuple[list[Entry]
     return [moved(entry) for entry in outputs], list(variables.values())
 
 
-def _trial(group: Subgraph, outputs: Sequence[Entry], settings: Settings) -> Callable[[], Any]:
-    """A run, on random values, of nodes that compute a group's outputs."""
+def _trial(
+    group: Subgraph, outputs: Sequence[Entry], settings: Settings, numbers: list[Tensor]
+) -> Callable[[], Any]:
+    """A run of nodes that compute a group's outputs, on random values.
+
+    Packed weights, which take long to make, are any ``numbers``, which other trials use as well.
+    """
     cut, changing = _cut(outputs, [entry for entry in group.inputs if not settings.is_constant(entry)])
     entries, made, sources = split(cut, settings)
-    variables = [node for node in topological(sources) if node.op is None]
-    weights = {id(node): random_value(Entry(node, 0)) for node in variables}
+    others = [entry for entry in sources if entry.node.op is not PACK]
+    variables = [node for node in topological(others) if node.op is None]
+    weights = [random_value(Entry(node, 0)) for node in variables]
     with torch.no_grad():
-        packed = Program(variables, sources, False, False)(0, [weights[id(node)] for node in variables])
+        rest = iter(Program(variables, others, False, False)(0, weights) if others else ())
+    places = count()
+    packed = [
+        _numbers(numbers, next(places), entry.node.attrs["target"].size)
+        if entry.node.op is PACK
+        else next(rest)
+        for entry in sources
+    ]
     known = {id(node) for node in (*changing, *made)}
     direct = [node for node in topological(entries) if node.op is None and id(node) not in known]
     program = Program([*changing, *direct, *made], entries, False, False)
@@ -120,6 +204,15 @@ def _trial(group: Subgraph, outputs: Sequence[Entry], settings: Settings) -> Cal
             return program(0, values)
 
     return run
+
+
+def _numbers(known: list[Tensor], place: int, size: int) -> Tensor:
+    """So many bytes of numbers of a usual size in any floating type."""
+    if place == len(known):
+        known.append(torch.empty(0, dtype=torch.uint8))
+    if known[place].numel() < size:
+        known[place] = torch.full((-(-size // 4),), 2.0**-9).view(torch.uint8)
+    return known[place][:size]
 
 
 def _has_few_channels(entry: Entry) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...array import NDArray
 from ...runtime.state import state
 from ...symbol import Symbol
 from ..block import Block
@@ -51,7 +50,8 @@ def steps_of(inputs: Any, length: int | None, layout: str) -> list[Any]:
             )
         F = namespace(inputs)
         parts = F.split(inputs, num_outputs=length, axis=axis, squeeze_axis=True)
-        steps = [parts] if length == 1 and isinstance(parts, NDArray) else [parts[i] for i in range(length)]
+        alone = length == 1 and not isinstance(parts, (list, tuple))
+        steps = [parts] if alone else [parts[i] for i in range(length)]
     if length is not None and len(steps) != length:
         raise CellStateError(f"unroll: inputs has {len(steps)} steps; received length={length}")
     return steps

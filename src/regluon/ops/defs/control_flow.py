@@ -1,14 +1,14 @@
 """Loops and branches in a graph: foreach, while_loop and cond.
 
 Their bodies are graphs too. An attribute holds them (``subgraphs``), as objects with the methods of
-`regluon.exec.bodies.Body`: ``run`` computes, ``infer`` and ``fill`` give shapes, ``linked`` joins gradients.
-All bodies of a node take the same inputs in the same order: what goes from step to step first, then what the
-body uses from outside. How many steps run is decided by the values, when the graph runs.
+`regluon.exec.bodies.Body`: ``bound`` makes what computes, ``infer`` and ``fill`` give shapes, ``linked``
+joins gradients. All bodies of a node take the same inputs in the same order: what goes from step to step
+first, then what the body uses from outside. How many steps run is decided by the values, when the graph runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,20 +61,32 @@ class _Steps:
         self.key = 0 if generator is None else generator.initial_seed()
         self.used: set[int] = set()
 
-    def holds(self, condition: Any, tensors: Sequence[Tensor], what: str) -> bool:
-        """What a condition gives: no gradient flows through it."""
-        with torch.no_grad():
-            (value,) = condition.run(tensors, self.training, False, self.key)
-        self.key += condition.draws
-        return is_true(value, what)
+    def holds(self, condition: Any, outside: Sequence[Tensor], what: str) -> Callable[..., bool]:
+        """What a condition gives, as a function of what goes from step to step: no gradient flows."""
+        run = condition.bound(outside, self.training, False)
 
-    def run(self, body: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        def holds(own: Sequence[Tensor]) -> bool:
+            with torch.no_grad():
+                (value,) = run(self.key, own)
+            self.key += condition.draws
+            return is_true(value, what)
+
+        return holds
+
+    def of(self, body: Any, outside: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]]:
+        """A body as a function of what goes from step to step."""
+        run = body.bound(outside, self.training, self.recording)
         # The tensors of a body are the last of the inputs, or take the place of the first ones.
-        first = len(self.inputs) - len(tensors)
-        self.used |= {place + first for place in body.used}
-        results: tuple[Tensor, ...] = body.run(tensors, self.training, self.recording, self.key)
-        self.key += body.draws
-        return results
+        first = len(self.inputs) - len(body.inputs)
+        places = {place + first for place in body.used}
+
+        def step(own: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            self.used |= places
+            results: tuple[Tensor, ...] = run(self.key, own)
+            self.key += body.draws
+            return results
+
+        return step
 
     def finished(self, body: Any, results: Sequence[Tensor]) -> Any:
         """What the operator gives: the results (one alone) with memory of their own.
@@ -203,9 +215,10 @@ def _foreach(
         )
     rows = [(value if np or value.dim() > 1 else value.unsqueeze(1)).unbind(0) for value in data[:num_data]]
     steps = _Steps(data, _training, _rng)
+    run = steps.of(body, outside)
     collected: list[list[Tensor]] = [[] for _ in range(num_out_data)]
     for step in range(length):
-        results = steps.run(body, [*(row[step] for row in rows), *states, *outside])
+        results = run([*(row[step] for row in rows), *states])
         states = list(results[num_out_data:])
         for column, value in zip(collected, results, strict=False):
             column.append(value)
@@ -266,11 +279,10 @@ def _while_loop(
     states, outside = list(data[:count]), data[count:]
     steps = _Steps(data, _training, _rng)
     collected: list[list[Tensor]] = [[] for _ in range(num_out_data)]
+    holds, run = steps.holds(condition, outside, "while_loop"), steps.of(body, outside)
     number = 0
-    while number < max_iterations:
-        if not steps.holds(condition, [*states, *outside], "while_loop"):
-            break
-        results = steps.run(body, [*states, *outside])
+    while number < max_iterations and holds(states):
+        results = run(states)
         states = list(results[num_out_data:])
         for column, value in zip(collected, results, strict=False):
             column.append(value)
@@ -331,4 +343,4 @@ def _cond(
     del num_outputs
     steps = _Steps(data, _training, _rng)
     body = subgraphs[0 if is_true(data[0], "cond") else 1]
-    return steps.finished(body, steps.run(body, data[1:]))
+    return steps.finished(body, steps.of(body, data[1:])(()))

@@ -400,8 +400,19 @@ def _infer_flag(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
     return [Spec((1,), torch.float32)]
 
 
+def _is_finite(array: Tensor) -> Tensor:
+    """Whether all values are finite, as an array of one value without dimensions."""
+    if array.is_floating_point() and array.numel():
+        # In a sum no infinity and no NaN can hide; that of large values may overflow, so it only rules out.
+        total = torch.isfinite(array.sum(dtype=torch.float32))
+        if array.device.type != "cpu" or not bool(total):
+            return torch.isfinite(array).all()
+        return total
+    return torch.isfinite(array).all()
+
+
 def _finite(arrays: tuple[Tensor, ...]) -> Tensor:
-    flags = [torch.isfinite(array).all() for array in arrays]
+    flags = [_is_finite(array) for array in arrays]
     return torch.stack(flags).all().to(torch.float32).reshape(1)
 
 

@@ -1,0 +1,114 @@
+"""BatchNorm of a training program: forward and backward kernels that rectify on the way.
+
+Images are channels last. Means and variances are those of the batch.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import interface
+from .interface import Descriptor, Library, Unsupported
+from .training import Kernel
+
+__all__ = ["NormForm", "Normalized", "norm_kernels_for"]
+
+_CHANNELS_LAST = torch.channels_last
+_MOST_FORMS = 1024
+
+
+class NormForm(NamedTuple):
+    """What the kernels depend on; ``threads`` is the number of torch's threads."""
+
+    data: tuple[int, ...]
+    dtype: torch.dtype
+    eps: float
+    relu: bool
+    threads: int
+
+
+class Normalized(NamedTuple):
+    """What a forward gives: the result, the statistics, and which values were rectified."""
+
+    result: Tensor
+    mean: Tensor
+    variance: Tensor
+    mask: Tensor
+
+
+class NormKernels:
+    """The primitives of a form; many threads may use them at once."""
+
+    def __init__(self, api: Library, form: NormForm) -> None:
+        self._api, self.form = api, form
+        count, channels, height, width = form.data
+        del count
+        strides = (channels * height * width, 1, channels * width, channels)
+        data = api.plain(form.data, form.dtype, strides)
+        vector = api.plain((channels,), torch.float32)
+        self._forward, self._backward = api.batch_norm_training(data, form.eps, form.relu)
+        mask = self._forward.workspace
+        self._mask = 0 if mask is None else mask.size
+        statistics = {interface.MEAN: vector, interface.VARIANCE: vector, interface.GAMMA: vector}
+        common: dict[int, Descriptor] = {interface.SOURCE: data, **statistics}
+        if mask is not None and mask.size:
+            common[interface.WORKSPACE] = mask
+        self._forward_places = {**common, interface.BETA: vector, interface.DESTINATION: data}
+        self._backward_places = {
+            **common,
+            interface.DESTINATION_GRADIENT: data,
+            interface.SOURCE_GRADIENT: data,
+            interface.GAMMA_GRADIENT: vector,
+            interface.BETA_GRADIENT: vector,
+        }
+        self._local = threading.local()
+
+    def _kernels(self) -> tuple[Kernel, Kernel]:
+        """Both kernels, with this thread's memory objects."""
+        try:
+            return self._local.kernels  # type: ignore[no-any-return]
+        except AttributeError:
+            self._local.kernels = (
+                Kernel(self._api, self._forward, self._forward_places),
+                Kernel(self._api, self._backward, self._backward_places),
+            )
+            return self._local.kernels  # type: ignore[no-any-return]
+
+    def run(self, data: Tensor, gamma: Tensor, beta: Tensor) -> Normalized | None:
+        """The normalized images; None where they are not finite, since the rectifier here takes NaN for 0."""
+        mean, variance = torch.empty_like(gamma), torch.empty_like(gamma)
+        result = torch.empty(self.form.data, dtype=self.form.dtype, memory_format=_CHANNELS_LAST)
+        mask = torch.empty(self._mask, dtype=torch.uint8)
+        held = [mask] if self._mask else []
+        self._kernels()[0](data, mean, variance, gamma, *held, beta, result)
+        if self.form.relu and not math.isfinite(float(torch.dot(mean, variance))):
+            return None
+        return Normalized(result, mean, variance, mask)
+
+    def gradients(
+        self, gradient: Tensor, data: Tensor, gamma: Tensor, mean: Tensor, variance: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of the images, of gamma and of beta."""
+        by_data = torch.empty(self.form.data, dtype=self.form.dtype, memory_format=_CHANNELS_LAST)
+        by_gamma, by_beta = torch.empty_like(gamma), torch.empty_like(gamma)
+        held = [mask] if self._mask else []
+        self._kernels()[1](data, mean, variance, gamma, *held, gradient, by_data, by_gamma, by_beta)
+        return by_data, by_gamma, by_beta
+
+
+@functools.lru_cache(maxsize=_MOST_FORMS)
+def norm_kernels_for(form: NormForm) -> NormKernels | None:
+    """The kernels of a form, or None where oneDNN lacks a fast one."""
+    api = interface.library()
+    if api is None or 0 in form.data:
+        return None
+    try:
+        return NormKernels(api, form)
+    except Unsupported:
+        return None

@@ -1,0 +1,169 @@
+"""The last prediction of a block with one array in and one array out, ready to be run again.
+
+For a small network this saves most of a call. The checks are those of one signature, written out as a
+function of their own: a check costs some tens of nanoseconds that way, and a loop over the parameters a
+microsecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..exec import Plan
+from .epoch import clock
+from .recorded import Recorded
+from .structure import LEAF
+
+__all__ = ["Shortcut"]
+
+# With more parameters than this a call takes so long that the checks do not matter.
+_MOST_PARAMETERS = 24
+
+
+class Shortcut:
+    """A call that is repeated.
+
+    Attributes
+    ----------
+    call : callable
+        ``call(array)`` gives the result, or None where this is another call; it does not look at hooks, nor
+        at the mode of the thread.
+    """
+
+    __slots__ = ("_array", "_make", "_recorded", "call", "plan")
+
+    def __init__(self, recorded: Recorded, plan: Plan, array: Any) -> None:
+        self._recorded, self.plan, self._array = recorded, plan, _Like(array)
+        self._make = _written(len(recorded.parameters)) if _is_plain(recorded, plan) else None
+        self.call: Callable[[Any], Any] = self._slow
+        self._renew()
+
+    @classmethod
+    def of(cls, recorded: Recorded, plan: Any, flat: list[Any]) -> Shortcut | None:
+        """A shortcut where one can be made."""
+        simple = (
+            isinstance(plan, Plan)
+            and recorded.mode == (False, False)
+            and len(flat) == 1
+            and recorded.in_structure == ("tuple", LEAF)
+            and recorded.out_structure == LEAF
+            and recorded.classes == [type(flat[0])]
+            and not (recorded.captured or recorded.written or recorded.draws)
+            and all(len(parameter._data or ()) == 1 for _, parameter in recorded.parameters)
+        )
+        return cls(recorded, plan, flat[0]) if simple else None
+
+    def _renew(self) -> None:
+        """Write the function for the weights that the plan has packed now."""
+        prepared = self.plan._prepared
+        parameters = [parameter for _, parameter in self._recorded.parameters]
+        # Lists of arrays by device: assigned anew where there are others, never changed.
+        data = [parameter._data for parameter in parameters]
+        if self._make is None or prepared is None or any(each is None or len(each) != 1 for each in data):
+            return
+        like = self._array
+        self.call = self._make(
+            self, like.cls, like.context, like.shape, like.dtype, self._recorded.epoch, clock,
+            self.plan._function, parameters, data, prepared,
+        )  # fmt: skip
+
+    def _slow(self, array: Any) -> Any:
+        """The same without what is remembered of the parameters."""
+        like = self._array
+        if type(array) is not like.cls or self._recorded.epoch != clock.now or array._ctx is not like.context:
+            return None
+        tensor = array._t
+        if tensor.shape != like.shape or tensor.dtype is not like.dtype:
+            return None
+        return self.packed_anew(array)
+
+    def packed_anew(self, array: Any, error: Exception | None = None) -> Any:
+        """The result by way of the plan, which packs weights that were written, or after an error of it."""
+        tensors = [array._t]
+        for _, parameter in self._recorded.parameters:
+            data = parameter._data
+            if data is None or len(data) != 1:
+                return None
+            tensors.append(data[0]._t)
+        if error is not None:
+            results = self.plan.recovered(error, 0, tensors)
+        else:
+            results = self.plan(0, tensors)
+            self._renew()
+        result = self._array.cls.__new__(self._array.cls)
+        result._t, result._ctx = results[0], self._array.context
+        return result
+
+
+class _Like:
+    """What the array of another call must be like."""
+
+    __slots__ = ("cls", "context", "dtype", "shape")
+
+    def __init__(self, array: Any) -> None:
+        self.cls: Any = type(array)
+        self.context, self.dtype, self.shape = array._ctx, array._t.dtype, array._t.shape
+
+
+def _is_plain(recorded: Recorded, plan: Plan) -> bool:
+    return type(plan).__call__ is Plan.__call__ and len(recorded.parameters) <= _MOST_PARAMETERS
+
+
+_WRITTEN: dict[int, Callable[..., Callable[[Any], Any]]] = {}
+
+
+def _written(count: int) -> Callable[..., Callable[[Any], Any]]:
+    """A function that makes the functions for ``count`` parameters.
+
+    What one of them compares with lies in its closure: a thread that is in one keeps all of it, with the
+    weights that belong to it, while another is made.
+    """
+    if count not in _WRITTEN:
+        places = range(count)
+        tests = "".join(
+            f"\n            or p{i}._data is not d{i} or d{i}[0]._t is not t{i} or t{i}._version != n{i}"
+            for i in places
+        )
+        unpacked = "".join(
+            f"\n    {name}, = {source}"
+            for name, source in (
+                (", ".join(f"p{i}" for i in places), "parameters"),
+                (", ".join(f"d{i}" for i in places), "data"),
+                (", ".join(f"t{i}" for i in places), "prepared[0]"),
+                (", ".join(f"n{i}" for i in places), "prepared[1]"),
+            )
+            if count
+        )
+        source = _TEXT.format(unpacked=unpacked, tests=tests)
+        scope: dict[str, Any] = {}
+        exec(compile(source, f"<regluon shortcut of {count} parameters>", "exec"), scope)
+        _WRITTEN[count] = scope["make"]
+    return _WRITTEN[count]
+
+
+# Only numbers are put in.
+_TEXT = """\
+def make(shortcut, cls, context, shape, dtype, epoch, clock, function, parameters, data, prepared):
+    new, given = cls.__new__, tuple(prepared[2]){unpacked}
+
+    def call(array):
+        if (type(array) is not cls or clock.now != epoch or array._ctx is not context):
+            return None
+        tensor = array._t
+        if tensor.shape != shape or tensor.dtype is not dtype:
+            return None
+        if (False{tests}
+        ):
+            return shortcut.packed_anew(array)
+        try:
+            made = function(0, tensor, *given)
+        except Exception as error:
+            return shortcut.packed_anew(array, error)
+        result = new(cls)
+        result._t = made[0]
+        result._ctx = context
+        return result
+
+    return call
+"""
