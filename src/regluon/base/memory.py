@@ -35,14 +35,22 @@ class _Heap:
         library.free.argtypes = [ctypes.c_void_p]
         library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         self.end = 0
+        # How many blocks may have pages of their own; none where freed blocks of any size stay.
+        self.blocks = _MOST_BLOCKS
 
     def extend(self) -> None:
-        """Make the heap larger, and ask for large pages where they may be asked for."""
+        """Take address space ahead, and ask for large pages there."""
+        self.library.mallopt(_MMAP_MAX, 0)
         block = self.library.malloc(most_kept())
-        if block is None:
-            return
-        self.advise(block)
-        self.library.free(block)
+        if block is not None:
+            self.advise(block)
+            self.library.free(block)
+        self.library.mallopt(_MMAP_MAX, self.blocks)
+
+    def keep_all(self) -> bool:
+        """Let freed blocks of any size stay."""
+        self.blocks = 0
+        return bool(self.library.mallopt(_MMAP_MAX, 0))
 
     def advise(self, start: int) -> None:
         """Ask for large pages from an address to the end of the heap."""
@@ -75,7 +83,7 @@ def _heap() -> _Heap | None:
         return None
     try:
         library = ctypes.CDLL("libc.so.6")
-        settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, _MORE))
+        settings = ((_MMAP_THRESHOLD, _LARGEST), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, _MORE))
         if not all(library.mallopt(*each) for each in settings):
             return None
         heap = _Heap(library)
@@ -84,8 +92,6 @@ def _heap() -> _Heap | None:
     # Another allocator, loaded before this one, has its own ways.
     if "malloc" not in os.environ.get("LD_PRELOAD", "") and _may_ask_for_large_pages():
         heap.extend()
-    library.mallopt(_MMAP_MAX, _MOST_BLOCKS)
-    library.mallopt(_MMAP_THRESHOLD, _LARGEST)
     return heap
 
 
@@ -110,7 +116,7 @@ def use_large_pages() -> bool:
 def keep_freed_memory() -> bool:
     """Let freed blocks of any size stay with this process from now on; gives whether that was possible."""
     heap = _heap()
-    return heap is not None and use_large_pages() and bool(heap.library.mallopt(_MMAP_MAX, 0))
+    return heap is not None and use_large_pages() and heap.keep_all()
 
 
 def give_back() -> None:
@@ -118,3 +124,5 @@ def give_back() -> None:
     heap = _heap()
     if heap is not None:
         heap.library.malloc_trim(0)
+        if heap.end:
+            heap.extend()

@@ -18,6 +18,7 @@ from ..base import config, rng
 from ..base.device import cpu
 from ..base.errors import MXNetError
 from ..base.limits import paused_collection
+from ..base.memory import use_large_pages
 from ..exec import Plan, engines, interpret
 from ..exec.backends import engine_of
 from ..exec.cuda.plans import plan_for
@@ -441,6 +442,7 @@ class CachedGraph:
             return recorded.program
         engine = self.engine(recorded)
         tune = bool(self.block._flags.get("static_shape"))
+        use_large_pages()
         try:
             if engine is None:
                 with paused_collection(), remembered_walks():
