@@ -391,3 +391,30 @@ def test_as_a_drawing(net: Doubling, image: Any) -> None:
     assert f'"data" -> "{first}";' in text and f'"{first}" -> "{second}";' in text
     (frame,) = [part for part in text.split("subgraph") if "nConvolution" in part]
     assert "nBatchNorm" in frame and "nActivation" in frame
+
+
+class _Loop(mx.gluon.HybridBlock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = mx.gluon.nn.BatchNorm(in_channels=3)
+
+    def forward(self, x: Any) -> Any:
+        def body(data: Any, state: Any) -> Any:
+            result = self.norm(data + state)
+            return result, result * 0.5
+
+        return mx.npx.foreach(body, x, x[0])[0]
+
+
+def test_looking_at_the_training_of_a_loop_moves_no_statistics() -> None:
+    net = _Loop()
+    net.initialize()
+    net.hybridize()
+    x = mx.np.random.normal(1.0, 2.0, size=(4, 5, 3))
+    with mx.autograd.record():
+        loss = net(x).sum()
+    loss.backward()
+    before = net.norm.running_mean.data().asnumpy()
+    assert abs(before).max() > 0
+    str(net.explain(x, train=True))
+    numpy.testing.assert_array_equal(net.norm.running_mean.data().asnumpy(), before)

@@ -33,7 +33,7 @@ _RUNS, _SECONDS = 10, 0.05
 # Another kernel than the usual one must be faster by this factor.
 _CLEARLY = 0.9
 # The same for whole groups of nodes, whose times differ less; each way is run so many times at least.
-_CLEARLY_IN_GROUPS, _FEWEST_OF_GROUPS = 0.98, 6
+_CLEARLY_IN_GROUPS, _FEWEST_OF_GROUPS = 0.96, 6
 
 # By name, what prepares a run of each way to compute something; it gives None for one that cannot be used.
 Ways = Mapping[str, Callable[[], Callable[[], Any] | None]]
