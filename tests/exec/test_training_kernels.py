@@ -206,3 +206,15 @@ def test_values_that_are_not_finite_are_not_hidden(value: float) -> None:
     assert np.isnan(expected["out"]).any()
     for name in ("out", "norm.running_mean", "norm.gamma gradient"):
         np.testing.assert_array_equal(np.isnan(found[name]), np.isnan(expected[name]), err_msg=name)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_parameters_that_are_not_finite_are_not_hidden(which: int) -> None:
+    form = norms.NormForm((2, 3, 4, 4), torch.float32, 1e-3, True, torch.get_num_threads())
+    kernels = norms.norm_kernels_for(form)
+    assert kernels is not None
+    data = torch.randn(form.data).contiguous(memory_format=torch.channels_last)
+    parameters = [torch.ones(3), torch.zeros(3)]
+    assert kernels.run(data, *parameters) is not None
+    parameters[which][1] = float("nan")
+    assert kernels.run(data, *parameters) is None

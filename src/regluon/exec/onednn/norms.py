@@ -87,7 +87,8 @@ class NormKernels:
         mask = torch.empty(self._mask, dtype=torch.uint8)
         held = [mask] if self._mask else []
         self._kernels()[0](data, mean, variance, gamma, *held, beta, result)
-        if self.form.relu and not math.isfinite(float(torch.dot(mean, variance))):
+        # A factor or an offset that is not finite makes such values, too.
+        if self.form.relu and not math.isfinite(float(torch.dot(mean, variance) + torch.dot(gamma, beta))):
             return None
         return Normalized(result, mean, variance, mask)
 

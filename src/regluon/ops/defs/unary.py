@@ -402,12 +402,11 @@ def _infer_flag(specs: list[Spec], attrs: dict[str, Any]) -> list[Spec]:
 
 def _is_finite(array: Tensor) -> Tensor:
     """Whether all values are finite, as an array of one value without dimensions."""
-    if array.is_floating_point() and array.numel():
+    if array.is_floating_point() and array.numel() and array.device.type == "cpu":
         # In a sum no infinity and no NaN can hide; that of large values may overflow, so it only rules out.
         total = torch.isfinite(array.sum(dtype=torch.float32))
-        if array.device.type != "cpu" or not bool(total):
-            return torch.isfinite(array).all()
-        return total
+        if bool(total):
+            return total
     return torch.isfinite(array).all()
 
 
