@@ -138,9 +138,6 @@ class _Given:
         return made
 
 
-_WITH_BODIES = frozenset({"_foreach", "_while_loop", "_cond"})
-
-
 def _written_places(program: Program) -> set[int]:
     """The places of inputs that some operator writes to."""
     places = {id(node): place for place, node in enumerate(program.inputs)}
@@ -150,7 +147,7 @@ def _written_places(program: Program) -> set[int]:
         if definition is None:
             continue
         # The bodies of loops and branches may hold operators that write.
-        if definition.mutates or definition.opaque or definition.name in _WITH_BODIES:
+        if definition.mutates or definition.opaque or node.full_attrs.get("subgraphs"):
             written.update(places[id(e.node)] for e in node.inputs if id(e.node) in places)
         for name, entry in zip(definition.inputs, node.inputs, strict=False):
             if name in definition.aux and id(entry.node) in places:
