@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -114,3 +115,39 @@ print(before - resident())
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert int(result.stdout) > 250
+
+
+def test_a_block_outside_what_was_taken_ahead_lies_in_large_pages_when_asked_to() -> None:
+    program = """
+import sys
+from pathlib import Path
+
+import torch
+
+import regluon as mx
+from regluon.base.memory import in_large_pages, most_kept
+
+
+def in_large():
+    with open("/proc/self/smaps_rollup") as file:
+        return sum(int(line.split()[1]) // 1024 for line in file if line.startswith("AnonHugePages"))
+
+
+ahead = mx.nd.empty((most_kept() // 4,))
+block = torch.empty(100 << 20, dtype=torch.uint8)
+before = in_large()
+if sys.argv[1] == "asked":
+    in_large_pages(block.data_ptr(), len(block))
+block[::4096] = 1
+print(in_large() - before)
+"""
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not setting.exists() or "[madvise]" not in setting.read_text():
+        pytest.skip("large pages are not given on demand here")
+
+    def megabytes(word: str) -> int:
+        command = [sys.executable, "-c", program, word]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert megabytes("not") < 10
+    assert megabytes("asked") > 50

@@ -8,7 +8,7 @@ import os
 import platform
 from pathlib import Path
 
-__all__ = ["give_back", "keep_freed_memory", "most_kept", "use_large_pages"]
+__all__ = ["give_back", "in_large_pages", "keep_freed_memory", "most_kept", "use_large_pages"]
 
 # Parameters of glibc's mallopt (malloc.h).
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
@@ -55,10 +55,15 @@ class _Heap:
     def advise(self, start: int) -> None:
         """Ask for large pages from an address to the end of the heap."""
         end = self.library.sbrk(0)
-        first = -(-start // _LARGE_PAGE) * _LARGE_PAGE
-        if end is not None and first < end:
-            self.library.madvise(first, end - first, _LARGE_PAGES)
+        if end is not None and self.advise_between(start, end):
             self.end = end
+
+    def advise_between(self, start: int, end: int) -> bool:
+        """Ask for large pages between two addresses; gives whether there is room for one."""
+        first = -(-start // _LARGE_PAGE) * _LARGE_PAGE
+        if first < end:
+            self.library.madvise(first, end - first, _LARGE_PAGES)
+        return first < end
 
 
 def most_kept() -> int:
@@ -111,6 +116,16 @@ def use_large_pages() -> bool:
     if heap.end and heap.library.sbrk(0) != heap.end:
         heap.advise(min(heap.end, heap.library.sbrk(0)))
     return True
+
+
+def in_large_pages(start: int, size: int) -> None:
+    """Let a block that was not written to yet lie in large pages, wherever it is.
+
+    Blocks for which what was taken ahead has no room left are outside of it.
+    """
+    heap = _heap()
+    if heap is not None and heap.end and size >= 2 * _LARGE_PAGE:
+        heap.advise_between(start, start + size)
 
 
 def keep_freed_memory() -> bool:

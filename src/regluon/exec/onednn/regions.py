@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...base.memory import in_large_pages
 from ...graph.node import Entry, Node, topological
 from ...ops.internal import InternalOp, Slot, constant_op
 from ...passes.rewrite import Settings, make
@@ -24,7 +25,7 @@ from .builder import Refused, build
 from .forms import is_work, may_work, shape_at, suits
 from .interface import Descriptor, Library
 from .region import Built, Region
-from .slices import build_in_slices, gains_by_slices, is_large, sizes_of_slices
+from .slices import build_in_slices, gains_by_slices, has_large_values, sizes_of_slices
 
 __all__ = ["use_regions"]
 
@@ -97,7 +98,7 @@ def _placed(
             return found[name]
 
         usual = next(iter(forms))
-        if tuner is None or (forms[usual][1] and is_large(group)):
+        if tuner is None or (forms[usual][1] and has_large_values(group.nodes)):
             # To measure other ways would take the memory that slices save.
             gains = "blocks" in forms and gains_by_blocks(group.nodes)
             return made("blocks" if gains else usual) or whole()
@@ -248,7 +249,9 @@ def _pack(weight: Tensor, *, source: Descriptor, target: Descriptor) -> Tensor:
     """A weight in the format that a primitive wants."""
     api = interface.library()
     assert api is not None
-    plain, packed = weight.contiguous(), torch.zeros(target.size, dtype=torch.uint8)
+    plain, packed = weight.contiguous(), torch.empty(target.size, dtype=torch.uint8)
+    in_large_pages(packed.data_ptr(), target.size)
+    packed.zero_()
     api.run_once(
         api.reorder(source, target),
         {interface.SOURCE: plain.data_ptr(), interface.DESTINATION: packed.data_ptr()},
