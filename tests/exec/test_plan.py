@@ -83,9 +83,14 @@ WRITES: dict[str, Callable[[nn.HybridSequential], None]] = {
 }
 
 
+@pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("write", WRITES)
-def test_a_written_parameter_is_used_at_the_next_call(write: str) -> None:
+def test_a_written_parameter_is_used_at_the_next_call(write: str, deep: bool) -> None:
     net, x = small_net(), data(2, 3, 8, 8)
+    if deep:
+        # Many parameters are checked in a loop.
+        net.add(*[nn.Dense(5) for _ in range(12)])
+        net.initialize(mx.init.Xavier(magnitude=6), force_reinit=True)
     net.hybridize()
     before = [net(x).asnumpy() for _ in range(CALLS)][-1]
     WRITES[write](net)

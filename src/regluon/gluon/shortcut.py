@@ -17,8 +17,9 @@ from .structure import LEAF
 
 __all__ = ["Shortcut"]
 
-# With more parameters than this a call takes so long that the checks do not matter.
-_MOST_PARAMETERS = 24
+# So many parameters are checked one after the other; more of them in a loop, since a longer function takes
+# longer to make.
+_MOST_WRITTEN = 24
 
 
 class Shortcut:
@@ -35,7 +36,8 @@ class Shortcut:
 
     def __init__(self, recorded: Recorded, plan: Plan, array: Any) -> None:
         self._recorded, self.plan, self._array = recorded, plan, _Like(array)
-        self._make = _written(len(recorded.parameters)) if _is_plain(recorded, plan) else None
+        plain = type(plan).__call__ is Plan.__call__
+        self._make = _written(len(recorded.parameters)) if plain else None
         self.call: Callable[[Any], Any] = self._slow
         self._renew()
 
@@ -57,10 +59,12 @@ class Shortcut:
     def _renew(self) -> None:
         """Write the function for the weights that the plan has packed now."""
         prepared = self.plan._prepared
+        if self._make is None or prepared is None:
+            return
         parameters = [parameter for _, parameter in self._recorded.parameters]
         # Lists of arrays by device: assigned anew where there are others, never changed.
         data = [parameter._data for parameter in parameters]
-        if self._make is None or prepared is None or any(each is None or len(each) != 1 for each in data):
+        if any(each is None or len(each) != 1 for each in data):
             return
         like = self._array
         self.call = self._make(
@@ -106,10 +110,6 @@ class _Like:
         self.context, self.dtype, self.shape = array._ctx, array._t.dtype, array._t.shape
 
 
-def _is_plain(recorded: Recorded, plan: Plan) -> bool:
-    return type(plan).__call__ is Plan.__call__ and len(recorded.parameters) <= _MOST_PARAMETERS
-
-
 _WRITTEN: dict[int, Callable[..., Callable[[Any], Any]]] = {}
 
 
@@ -120,26 +120,46 @@ def _written(count: int) -> Callable[..., Callable[[Any], Any]]:
     weights that belong to it, while another is made.
     """
     if count not in _WRITTEN:
-        places = range(count)
-        tests = "".join(
-            f"\n            or p{i}._data is not d{i} or d{i}[0]._t is not t{i} or t{i}._version != n{i}"
-            for i in places
-        )
-        unpacked = "".join(
-            f"\n    {name}, = {source}"
-            for name, source in (
-                (", ".join(f"p{i}" for i in places), "parameters"),
-                (", ".join(f"d{i}" for i in places), "data"),
-                (", ".join(f"t{i}" for i in places), "prepared[0]"),
-                (", ".join(f"n{i}" for i in places), "prepared[1]"),
-            )
-            if count
-        )
+        unpacked, tests = _one_by_one(count) if count <= _MOST_WRITTEN else _in_a_loop()
         source = _TEXT.format(unpacked=unpacked, tests=tests)
         scope: dict[str, Any] = {}
         exec(compile(source, f"<regluon shortcut of {count} parameters>", "exec"), scope)
         _WRITTEN[count] = scope["make"]
     return _WRITTEN[count]
+
+
+def _one_by_one(count: int) -> tuple[str, str]:
+    """What is unpacked, and what makes a call another one."""
+    places = range(count)
+    tests = "".join(
+        f"\n            or p{i}._data is not d{i} or d{i}[0]._t is not t{i} or t{i}._version != n{i}"
+        for i in places
+    )
+    unpacked = "".join(
+        f"\n    {name}, = {source}"
+        for name, source in (
+            (", ".join(f"p{i}" for i in places), "parameters"),
+            (", ".join(f"d{i}" for i in places), "data"),
+            (", ".join(f"t{i}" for i in places), "prepared[0]"),
+            (", ".join(f"n{i}" for i in places), "prepared[1]"),
+        )
+        if count
+    )
+    return unpacked, tests
+
+
+def _in_a_loop() -> tuple[str, str]:
+    """The same for many parameters."""
+    unpacked = """
+    known = tuple(zip(parameters, data, prepared[0], prepared[1]))
+
+    def changed():
+        for p, d, t, n in known:
+            if p._data is not d or d[0]._t is not t or t._version != n:
+                return True
+        return False
+"""
+    return unpacked, " or changed()"
 
 
 # Only numbers are put in.
