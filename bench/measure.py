@@ -19,6 +19,8 @@ from .works import ENGINES, RUNS_IN, Work
 # Threads of a peer that had its turn go on spinning for up to 0.2 s, as OpenMP runtimes do.
 PAUSE = 0.25
 TURN_LIMIT = 300.0
+# Of works that can be measured once a process: each starts new ones, which takes from seconds to a minute.
+MOST_FRESH_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class Bench:
         return max(self.effort.least, round(self.effort.seconds / once))
 
     def _fresh(self, work: Work, names: list[str], files: dict[str, str], result: Result) -> None:
-        for _ in range(self.effort.rounds):
+        for _ in range(min(self.effort.rounds, MOST_FRESH_ROUNDS)):
             for name in names:
                 if name in result.reasons:
                     continue

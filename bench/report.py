@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
+from .measure import MOST_FRESH_ROUNDS
 from .summary import Verdict, verdicts
 from .works import MXNET, PEERS, WORKS, Bar, Work
 
@@ -15,7 +16,8 @@ INTRODUCTION = """\
 regluon beside its peers, each in an environment and a process of its own. In every round each peer has a
 turn, one after another, with the same number of threads. A number is the median of the rounds, a ratio that
 of two medians (lower is better), followed by the quartiles of the ratios of single rounds. A bar is what
-regluon set out to reach; every one is listed, reached or not. `python bench/run.py` makes this page.
+regluon set out to reach; every one is listed, reached or not. What can be measured once a process only (first
+calls, compilation, peak memory) has {fresh} rounds at most. `python bench/run.py` makes this page.
 """
 QUICK = "**A quick run: few rounds and calls. Its numbers show that everything runs, and nothing else.**\n"
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -44,7 +46,7 @@ def page(results: dict[str, Any], plots: list[tuple[str, str]]) -> str:
     samples = {work.name: results["works"][work.name]["samples"] for work in works}
     judged = {work.name: verdicts(work, samples[work.name], samples) for work in works}
     parts = [
-        INTRODUCTION,
+        INTRODUCTION.format(fresh=MOST_FRESH_ROUNDS),
         *([QUICK] if results["quick"] else []),
         "## Machine and versions\n",
         _machine(results),
