@@ -16,6 +16,7 @@ import torch
 from ..base import config, dtypes
 from ..base.device import Context, cpu, device
 from ..base.errors import MXNetError
+from ..base.rebinding import rebound
 from ..base.sharing import mark_shared
 from ..ops import shaping
 from ..ops.registry import get
@@ -488,6 +489,7 @@ class NDArray(Derived):
         self._g = handle if handle.requires_grad else None
         self._t = handle.detach()
         self._step = None
+        rebound.tick()
 
     def _assign_result(self, value: Any, inplace: bool = False) -> None:
         """Take the values of an operator's result: ``out=`` and the in-place operators."""

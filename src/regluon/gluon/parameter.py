@@ -22,6 +22,7 @@ from regluon.array.sparse import shown_as
 from regluon.base import config, dtypes, rng
 from regluon.base.device import Context, cpu, current_context
 from regluon.base.errors import DeferredInitializationError, MXNetError
+from regluon.base.rebinding import rebound
 from regluon.base.zeros import untouched_zeros_like
 from regluon.gluon.parameter_dict import ParameterDict
 from regluon.gluon.parameter_errors import ParameterValueError
@@ -245,6 +246,7 @@ class Parameter:
             init = default_init if self.init is None else self.init
         with INITIALISING:
             self._data = self._grad = None
+            rebound.tick()
             self._contexts = []
             if not shape_is_known(self._shape) and not self._allow_deferred_init:
                 raise ParameterValueError(
@@ -292,6 +294,7 @@ class Parameter:
         self._grad = self._gradients_for(arrays)
         # Last: another thread may use the value as soon as it is here.
         self._data = arrays
+        rebound.tick()
 
     def _attach_gradients(self) -> None:
         """Allocate gradient buffers as the gradient request says, or drop them."""
@@ -541,6 +544,7 @@ class Parameter:
             return
         with Eager():
             self._data = [copied(array, array.context, dtypes.to_torch(dtype)) for array in self._data]
+            rebound.tick()
             self._attach_gradients()
 
     def var(self) -> Any:
@@ -576,6 +580,7 @@ class Parameter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        rebound.tick()
         old = self._grad
         self._attach_gradients()
         if old is not None and self._grad is not None:

@@ -2,7 +2,8 @@
 
 For a small network this saves most of a call. The checks are those of one signature, written out as a
 function of their own: a check costs some tens of nanoseconds that way, and a loop over the parameters a
-microsecond.
+microsecond. For a large network it is the memory that is read which costs: whether a parameter still has the
+same tensor is looked at only when one of all has got another, which leaves its version.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..base.rebinding import rebound
 from ..exec import Plan
 from .epoch import clock
 from .recorded import Recorded
@@ -69,7 +71,7 @@ class Shortcut:
         like = self._array
         self.call = self._make(
             self, like.cls, like.context, like.shape, like.dtype, self._recorded.epoch, clock,
-            self.plan._function, parameters, data, prepared,
+            self.plan._function, parameters, data, prepared, rebound,
         )  # fmt: skip
 
     def _slow(self, array: Any) -> Any:
@@ -130,42 +132,42 @@ def _written(count: int) -> Callable[..., Callable[[Any], Any]]:
 
 def _one_by_one(count: int) -> tuple[str, str]:
     """What is unpacked, and what makes a call another one."""
-    places = range(count)
-    tests = "".join(
-        f"\n            or p{i}._data is not d{i} or d{i}[0]._t is not t{i} or t{i}._version != n{i}"
-        for i in places
-    )
-    unpacked = "".join(
-        f"\n    {name}, = {source}"
-        for name, source in (
-            (", ".join(f"p{i}" for i in places), "parameters"),
-            (", ".join(f"d{i}" for i in places), "data"),
-            (", ".join(f"t{i}" for i in places), "prepared[0]"),
-            (", ".join(f"n{i}" for i in places), "prepared[1]"),
-        )
-        if count
-    )
-    return unpacked, tests
+    if not count:
+        return "", ""
+    names = [f"t{i}" for i in range(count)], [f"n{i}" for i in range(count)]
+    unpacked = "".join(f"\n    {', '.join(each)}, = prepared[{place}]" for place, each in enumerate(names))
+    return unpacked, "".join(f" or t{i}._version != n{i}" for i in range(count))
 
 
 def _in_a_loop() -> tuple[str, str]:
     """The same for many parameters."""
     unpacked = """
-    known = tuple(zip(parameters, data, prepared[0], prepared[1]))
+    versions = tuple(zip(prepared[0], prepared[1]))
 
-    def changed():
-        for p, d, t, n in known:
-            if p._data is not d or d[0]._t is not t or t._version != n:
+    def written():
+        for tensor, version in versions:
+            if tensor._version != version:
                 return True
         return False
 """
-    return unpacked, " or changed()"
+    return unpacked, " or written()"
 
 
 # Only numbers are put in.
 _TEXT = """\
-def make(shortcut, cls, context, shape, dtype, epoch, clock, function, parameters, data, prepared):
-    new, given = cls.__new__, tuple(prepared[2]){unpacked}
+def make(shortcut, cls, context, shape, dtype, epoch, clock, function, parameters, data, prepared, rebound):
+    new, given = cls.__new__, tuple(prepared[2])
+    checked = -1
+    owners = tuple(zip(parameters, data, prepared[0])){unpacked}
+
+    def moved():
+        nonlocal checked
+        now = rebound.now
+        for parameter, arrays, tensor in owners:
+            if parameter._data is not arrays or arrays[0]._t is not tensor:
+                return True
+        checked = now
+        return False
 
     def call(array):
         if (type(array) is not cls or clock.now != epoch or array._ctx is not context):
@@ -173,8 +175,7 @@ def make(shortcut, cls, context, shape, dtype, epoch, clock, function, parameter
         tensor = array._t
         if tensor.shape != shape or tensor.dtype is not dtype:
             return None
-        if (False{tests}
-        ):
+        if ((checked != rebound.now and moved()){tests}):
             return shortcut.packed_anew(array)
         try:
             made = function(0, tensor, *given)

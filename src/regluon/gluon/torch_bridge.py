@@ -22,6 +22,7 @@ from ..array import ndarray as np_ndarray
 from ..base import config, dtypes, rng
 from ..base.device import device as as_context
 from ..base.errors import MXNetError
+from ..base.rebinding import rebound
 from ..runtime import autograd
 from .epoch import clock
 from .parameter import Parameter
@@ -289,11 +290,13 @@ def _linked(places: Sequence[_Place]) -> Iterator[None]:
         before = [(array, array._t, array._g) for array, _ in strange]
         for array, tensor in strange:
             array._t, array._g = tensor.detach(), tensor if tensor.requires_grad else None
+        rebound.tick()
         try:
             yield
         finally:
             for array, value, handle in before:
                 array._t, array._g = value, handle
+            rebound.tick()
 
 
 class _Reference(weakref.ref[Any]):
@@ -316,6 +319,7 @@ def follow(parameter: Parameter, tensor: Tensor) -> None:
     if array._t.data_ptr() == tensor.data_ptr() and array._t.dtype is tensor.dtype:
         return
     array._t = tensor.detach()
+    rebound.tick()
     context = as_context(tensor.device)
     if array.context.torch != tensor.device:
         array._ctx = context
