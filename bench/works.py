@@ -52,8 +52,9 @@ class Bar:
 class Work:
     """One row: a network, how it is used, and on what.
 
-    ``kind`` is "inference", "training", "first_call", "memory", "graph" or "eager". ``fresh`` works can be
-    measured once a process, so that every round starts new ones. Memory is in bytes, all else in seconds.
+    ``kind`` is "inference", "training", "first_call", "compiled", "memory", "graph" or "eager". ``fresh``
+    works can be measured once a process, so that every round starts new ones. Memory is in bytes, all else in
+    seconds.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Work:
 
     @property
     def fresh(self) -> bool:
-        return self.kind in ("first_call", "memory", "graph")
+        return self.kind in ("first_call", "compiled", "memory", "graph")
 
     @property
     def unit(self) -> str:
@@ -186,6 +187,7 @@ def _training(name: str, title: str, network: str, batch: int, limit: float, dty
 def _compiling() -> list[Work]:
     gluons = ("regluon", *MXNET)
     half, whole = 5000, 10000
+    compilers = (*gluons, "torch.compile", "jax", *ENGINES)
     return [
         Work(
             "first-call-resnet50",
@@ -193,7 +195,15 @@ def _compiling() -> list[Work]:
             "resnet50",
             kind="first_call",
             bars=(Bar(0.1, ("torch.compile",)),),
-            peers=("regluon", *MXNET, "torch.compile", "jax", *ENGINES),
+            peers=compilers,
+        ),
+        Work(
+            "compiled-resnet50",
+            "hybridize until calls run at full speed, ResNet-50",
+            "resnet50",
+            kind="compiled",
+            bars=(Bar(0.1, ("torch.compile",)),),
+            peers=compilers,
         ),
         Work(
             f"graph-{half}",

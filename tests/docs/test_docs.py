@@ -38,6 +38,7 @@ def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
         "docs/images.md",
         "docs/insight.md",
         "docs/backends.md",
+        "docs/gpu.md",
         "docs/custom-operators.md",
         "docs/control-flow.md",
         "docs/detection.md",

@@ -7,8 +7,11 @@ what changed in that memory and nothing else. The second part runs where there i
 
 from __future__ import annotations
 
+import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import regluon as mx
 from regluon.exec import Plan, for_training, inductor
-from regluon.exec.cuda import graphs, seam
+from regluon.exec.cuda import graphs, plans, seam
 from regluon.exec.cuda.plans import GraphPlan
 from regluon.gluon import nn, rnn
 from regluon.gluon.model_zoo import vision
@@ -226,8 +229,7 @@ def test_a_plan_for_a_gpu_uses_public_operators_only_and_is_right(
 def test_a_private_operator_would_be_noticed() -> None:
     assert not is_public(torch.ops.mkldnn._linear_pointwise.default)
     net, inputs = build("lenet")
-    net.hybridize(static_shape=True)
-    net(inputs[0])
+    net.optimize_for(inputs[0], static_shape=True)
     names = {node.op.name for node in plan_of(net).program.nodes}
     assert "convolution_channels_last" not in names, "a processor's plan is not a GPU's"
 
@@ -276,6 +278,16 @@ def test_a_graph_is_captured_once_and_replayed_with_new_inputs(cuda: FakeCuda, n
     assert type(plan_of(net)) is GraphPlan
     assert (cuda.warm_ups, cuda.captures, cuda.replays) == (1, 1, 3), plan_of(net).remark
     assert plan_of(net).remark == "replayed as a CUDA graph"
+
+
+def test_a_graph_is_captured_ahead_when_asked_to(cuda: FakeCuda) -> None:
+    net, inputs = build("lenet")
+    (expected,) = expected_of(net, inputs[:1])
+    net.optimize_for(inputs[1], **FIXED)
+    assert cuda.captures == 1
+    replays = cuda.replays
+    close(net(inputs[0]), expected)
+    assert (cuda.captures, cuda.replays) == (1, replays + 1)
 
 
 def test_inputs_in_another_memory_order_are_copied_in(cuda: FakeCuda) -> None:
@@ -412,7 +424,7 @@ def test_a_convolution_of_one_pixel_may_share_its_parameters_memory(cuda: FakeCu
     first = parameter._t.clone()
     # Another array takes the parameter's place; the old memory is the user's.
     own = parameter._t
-    parameter._t = mx.nd.random.normal(shape=(4, 3, 1, 1))._t
+    parameter._rebind(mx.nd.random.normal(shape=(4, 3, 1, 1))._t)
     for _ in range(3):
         result = net(x)
     wanted = torch.conv2d(x._t, parameter._t)
@@ -560,6 +572,20 @@ def test_explain_tells_of_the_graph_and_of_the_kernels_in_it(cuda: FakeCuda) -> 
     assert cuda.replays == replays + 1
 
 
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_number_in_main_memory_would_not_be_read_again(cuda: FakeCuda, place: int) -> None:
+    net, inputs = build("mlp")
+    net.hybridize(**FIXED)
+    for x in inputs:
+        net(x)
+    plan = plan_of(net)
+    tensors = [torch.ones(2), torch.ones(2), torch.ones(())]
+    assert plans._why_not(plan.general, plan.program, tensors, 2) is None
+    tensors[place] = tensors[place].to("meta")
+    reason = plans._why_not(plan.general, plan.program, tensors, 2)
+    assert reason == "its inputs and parameters are on several devices"
+
+
 def refused(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> str | None:
     with graphs.Inspector(x.device) as inspector:
         function(x)
@@ -571,6 +597,7 @@ def refused(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> str | N
     [
         (lambda x: x.sum().item(), "a value is read from the GPU"),
         (lambda x: bool((x > 0).any()), "a value is read from the GPU"),
+        (lambda x: torch.linalg.inv(torch.eye(4) + x[0]), "a value is read from the GPU"),
         (lambda x: torch.nonzero(x), "the output shape of nonzero depends on values"),
         (lambda x: x[x > 0], "the shape of what index does depends on values"),
         (lambda x: x.clone().index_put_((x > 0,), torch.zeros(())), "the shape of what index_put_ does"),
@@ -667,6 +694,130 @@ def test_a_training_step_fused_for_a_gpu_equals_the_imperative_one(
     names = [node.op.name for each in net._cached.graphs.values() for node in each.program.nodes]
     assert name == "mlp" or "convolution_channels_last" in names
     assert name == "mlp" or "batch_norm" in names
+
+
+# What is asked of torch.cuda ---------------------------------------------------------------------
+
+
+class Streams:
+    """The functions of ``torch.cuda`` that a capture calls, where a stream is a name."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.current: Any = "main"
+        self.waits: list[tuple[Any, Any]] = []
+        self.modes: list[str] = []
+        self.fails = False
+        streams = self
+
+        class Stream:
+            def wait_stream(self, other: Any) -> None:
+                streams.waits.append((self, other))
+
+        class Scope:
+            # One that is not left changes nothing, as torch's.
+            def __init__(self, stream: Any) -> None:
+                self.stream = stream
+
+            def __enter__(self) -> None:
+                self.before, streams.current = streams.current, self.stream
+
+            def __exit__(self, *error: object) -> None:
+                streams.current = self.before
+
+        class CapturedGraph:
+            def capture_begin(self, *pool: Any, capture_error_mode: str, **settings: Any) -> None:
+                assert isinstance(streams.current, Stream) and streams.current is not streams.main
+                streams.modes.append(capture_error_mode)
+
+            def capture_end(self) -> None:
+                if streams.fails:
+                    raise RuntimeError("operation failed due to a previous error during capture")
+
+        self.main: Any = Stream()
+        self.current = self.main
+        nothing = {"synchronize": lambda: None, "empty_cache": lambda: None}
+        replaced = {
+            **nothing,
+            "device": lambda device: contextlib.nullcontext(),
+            "current_stream": lambda: self.current,
+            "stream": Scope,
+            "Stream": Stream,
+            "CUDAGraph": CapturedGraph,
+        }
+        for name, value in replaced.items():
+            assert hasattr(torch.cuda, name)
+            monkeypatch.setattr(torch.cuda, name, value)
+        monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
+
+
+CPU = torch.device("cpu")
+
+
+def test_a_capture_runs_once_on_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch)
+    seen: list[Any] = []
+    _, outputs = seam.Cuda().capture(lambda: seen.append(streams.current) or [torch.ones(2)], CPU)
+    assert torch.equal(outputs[0], torch.ones(2))
+    assert len(seen) == 1 and seen[0] is not streams.main and streams.current is streams.main
+    assert streams.modes == ["thread_local"]
+
+
+@pytest.mark.parametrize("place", ["in the run", "at the end"])
+def test_after_a_failed_capture_the_stream_is_that_of_before(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = Streams(monkeypatch)
+    streams.fails = True
+
+    def run() -> list[torch.Tensor]:
+        if place == "in the run":
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return []
+
+    with pytest.raises(RuntimeError, match="capture"):
+        seam.Cuda().capture(run, CPU)
+    assert streams.current is streams.main
+
+
+@pytest.mark.parametrize("measure", [False, True])
+def test_a_warm_up_waits_for_what_was_begun_and_is_waited_for(
+    measure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = Streams(monkeypatch)
+    before = torch.backends.cudnn.benchmark
+    seen: list[Any] = []
+    run: Any = lambda: seen.append((streams.current, torch.backends.cudnn.benchmark))  # noqa: E731
+    seam.Cuda().warm_up(run, CPU, measure)
+    side = seen[0][0]
+    assert seen == [(side, before or measure)] * 2 and side is not streams.main
+    assert streams.waits == [(side, streams.main), (streams.main, side)]
+    assert streams.current is streams.main and torch.backends.cudnn.benchmark == before
+
+
+# The page ----------------------------------------------------------------------
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "gpu.md").read_text()
+
+
+def test_the_code_of_the_page_replays_a_graph(cuda: FakeCuda, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, "docs/gpu.md", "exec"), names)
+    if not HAS_GPU:
+        assert capsys.readouterr().out == "compiled for these shapes; replayed as a CUDA graph\n"
+        assert (cuda.captures, cuda.replays) == (1, 2)
+
+
+def test_the_names_on_the_page_exist() -> None:
+    found = re.findall(r"`((?:mx|torch)(?:\.\w+)+)", PAGE)
+    assert len(found) > 3
+    for name in found:
+        value: Any = {"mx": mx, "torch": torch}[name.split(".")[0]]
+        for part in name.split(".")[1:]:
+            value = getattr(value, part)
+    assert mx.nd.waitall and mx.nd.NDArray.wait_to_read
 
 
 # Elsewhere ----------------------------------------------------------------------

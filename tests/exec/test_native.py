@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -17,6 +18,7 @@ import torch
 
 import regluon as mx
 from regluon.exec import native, tuning
+from regluon.exec.cache import cache_folder
 from regluon.exec.native import background, compiler, fragment, loader
 from regluon.exec.native.fragment import NativePlan
 from regluon.exec.onednn import interface
@@ -63,7 +65,8 @@ def plan_of(net: mx.gluon.HybridBlock) -> object:
 def compiled(net: mx.gluon.HybridBlock, *inputs: mx.nd.NDArray) -> object:
     """The plan that runs once nothing is left to do in the background."""
     net.hybridize(static_shape=True)
-    net(*inputs)
+    for _ in range(2):
+        net(*inputs)
     assert native.wait()
     net(*inputs)
     return plan_of(net)
@@ -349,11 +352,79 @@ def test_wrong_values_are_not_used(always, monkeypatch) -> None:
 
 
 @needs_compiler
+def test_a_forgotten_bias_is_noticed_though_new_biases_are_zero(always, monkeypatch) -> None:
+    original = fragment.generate
+
+    def wrong(*arguments):
+        generated = original(*arguments)
+        assert "load<L>(bias + start(Outputs" in generated.source
+        generated.source = generated.source.replace(
+            "bias != nullptr ? load<L>(bias + start(Outputs", "0 ? load<L>(bias + start(Outputs"
+        )
+        return generated
+
+    monkeypatch.setattr(fragment, "generate", wrong)
+    net, x = build(nn.Dense(12, "relu"), nn.Dense(4), shape=(3, 10))
+    assert not net[0].bias.data().asnumpy().any()
+    assert type(compiled(net, x)) is not NativePlan
+
+
+def test_an_infinite_value_is_close_to_nothing() -> None:
+    fine, infinite = torch.tensor([1.0, 2.0]), torch.tensor([1.0, float("inf")])
+    assert fragment._is_close(fine, fine.clone())
+    assert not fragment._is_close(torch.tensor([7.0, float("inf")]), infinite)
+
+
+@needs_compiler
+def test_defaults_of_torch_do_not_matter(always) -> None:
+    net, x = build(nn.Dense(12, "relu"), nn.Dense(4), shape=(3, 10))
+    expected = net(x).asnumpy()
+    assert type(compiled(net, x)) is NativePlan
+    torch.set_default_dtype(torch.float64)
+    try:
+        # A write to a weight, after which all of them are packed again.
+        net[1].weight.set_data(net[1].weight.data() * 2)
+        found = net(x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.dtype == np.float32 and type(plan_of(net)) is NativePlan
+    np.testing.assert_allclose(found.asnumpy(), 2 * expected, rtol=1e-4, atol=1e-5)
+
+
+@needs_compiler
+def test_large_logarithms_keep_their_digits(always) -> None:
+    net, x = build(nn.Dense(4, in_units=4), Op(lambda F, x: F.log_softmax(x)), shape=(2, 4))
+    net[0].weight.set_data(mx.nd.array(np.eye(4, dtype="float32")))
+    check(net, x)
+    y = mx.nd.array(np.array([[40000.0, 40000.5, 39999.0, 40001.0]] * 2, dtype="float32"))
+    wanted = torch.log_softmax(y._t.double(), 1).float().numpy()
+    np.testing.assert_allclose(net(y).asnumpy(), wanted, rtol=1e-5)
+
+
+@needs_compiler
 def test_a_graph_that_is_not_suited_keeps_its_plan(always) -> None:
     net, x = build(nn.Dense(12), Op(lambda F, x: F.sort(x)), shape=(3, 10))
     expected = net(x).asnumpy()
     assert type(compiled(net, x)) is not NativePlan
     np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+LONG_ROWS = {
+    "units": ((nn.Dense(5000),), (1, 3)),
+    "filters": ((nn.Conv2D(5000, 1),), (1, 3, 2, 2)),
+    "pixels": ((nn.Conv2D(2, 1),), (1, 3, 2, 5000)),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", LONG_ROWS)
+def test_long_rows_are_not_given_to_the_compiler(kind: str, always, monkeypatch) -> None:
+    original, sources = compiler.library, []
+    monkeypatch.setattr(compiler, "library", lambda source: sources.append(source) or original(source))
+    layers, shape = LONG_ROWS[kind]
+    net, x = build(*layers, shape=shape)
+    assert type(compiled(net, x)) is not NativePlan
+    assert not any("regluon_run" in source for source in sources)
 
 
 @needs_compiler
@@ -380,7 +451,8 @@ def test_a_network_that_is_gone_is_not_compiled(always, monkeypatch) -> None:
     background.submit(hold.wait)
     net, x = build(nn.Dense(12, "relu"), shape=(3, 10))
     net.hybridize(static_shape=True)
-    net(x)
+    for _ in range(2):
+        net(x)
     del net
     gc.collect()
     hold.set()
@@ -436,7 +508,20 @@ def script(folder, text: str) -> str:
     return str(path)
 
 
-TROUBLES = [no_path, switched_off, fails, makes_nothing, makes_rubbish, writable_by_others, no_folder]
+def a_missing_quotation_mark(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("CXX", "g++ '-O2")
+
+
+TROUBLES = [
+    a_missing_quotation_mark,
+    no_path,
+    switched_off,
+    fails,
+    makes_nothing,
+    makes_rubbish,
+    writable_by_others,
+    no_folder,
+]
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda f: f.__name__)
@@ -455,6 +540,118 @@ def test_results_are_right_without_native_code(trouble, tmp_path, monkeypatch, c
         np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
     assert loader._Shared.found is None
     assert capfd.readouterr() == ("", "")
+
+
+# Libraries on disk ---------------------------------------------------------------------
+
+SOURCE = 'extern "C" int answer() { return 42; }'
+
+
+def answer(library) -> int:
+    return library.answer()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The folder of libraries of an empty cache, which is named by a relative path with a space in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REGLUON_CACHE", "a folder/é")
+    monkeypatch.setattr(compiler, "_failed", set())
+    return tmp_path / "a folder" / "é" / "native"
+
+
+@needs_compiler
+def test_a_relative_folder_with_a_space(cache) -> None:
+    assert answer(compiler.library(SOURCE)) == 42
+    (path,) = cache.iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+@needs_compiler
+@pytest.mark.parametrize("kept", [0, 10, 5000, -1])
+def test_a_half_written_library_is_compiled_again(kept: int, cache) -> None:
+    text = SOURCE.replace("42", str(100 + kept))
+    # It is not loaded by this process, which would keep the memory of the file.
+    more = f"assert compiler.library({text!r}).answer() == {100 + kept}"
+    done = run_python(f"from regluon.exec.native import compiler\n{more}")
+    assert (done.returncode, done.stderr) == (0, "")
+    (path,) = cache.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:kept])
+    assert answer(compiler.library(text)) == 100 + kept
+    assert [path] == list(cache.iterdir()) and compiler._is_whole(path)
+
+
+@needs_compiler
+def test_a_read_only_folder_is_read(cache, monkeypatch) -> None:
+    assert answer(compiler.library(SOURCE)) == 42
+
+    def refuse(*arguments, **settings):
+        raise PermissionError("read only")
+
+    monkeypatch.setattr(compiler.tempfile, "TemporaryDirectory", refuse)
+    assert answer(compiler.library(SOURCE)) == 42
+    assert compiler.library(SOURCE + "// another") is None
+
+
+@needs_compiler
+def test_folders_that_were_left_are_removed(cache) -> None:
+    old, young = cache / "compilingold", cache / "compilingyoung"
+    for each in (old, young):
+        each.mkdir(mode=0o700, parents=True)
+        (each / "source.cpp").write_text("")
+    cache.chmod(0o700)
+    os.utime(old, (1, 1))
+    assert answer(compiler.library(SOURCE)) == 42
+    assert not old.exists() and young.exists()
+
+
+@needs_compiler
+def test_a_compiler_named_by_a_relative_path(cache, tmp_path, monkeypatch) -> None:
+    script(tmp_path, f'exec {compiler.compiler()[0]} "$@"')
+    monkeypatch.setenv("CXX", "./compiler")
+    assert compiler.compiler() == (str(tmp_path / "compiler"),)
+    assert answer(compiler.library(SOURCE)) == 42
+
+
+def test_a_compiler_that_hangs_is_asked_once(cache, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CXX", script(tmp_path, f"echo >> '{tmp_path}/asked'; sleep 100"))
+    monkeypatch.setattr(background, "_LONGEST_COMMAND", 0.3)
+    monkeypatch.setattr(compiler, "_hanging", set())
+    assert compiler.library(SOURCE) is None and compiler.library(SOURCE) is None
+    assert (tmp_path / "asked").read_text() == "\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="native code is for Linux")
+def test_a_compiler_and_what_it_starts_give_way(tmp_path) -> None:
+    path = script(
+        tmp_path, 'sh -c \'sleep 0.3; cut -d" " -f19 /proc/$$/stat; cut -d" " -f6 /proc/$$/stat\'\n:'
+    )
+    nice, session = background.run_command([path], str(tmp_path)).split()
+    assert int(nice) == min(os.nice(0) + background._NICENESS, 19)
+    # The priorities of different sessions are not compared.
+    assert sys.version_info < (3, 11) or int(session) == os.getsid(0)
+
+
+@needs_compiler
+def test_several_processes_compile_the_same(cache) -> None:
+    more = f"from regluon.exec.native import compiler\nassert compiler.library({SOURCE!r}).answer() == 42"
+    running = [
+        subprocess.Popen([sys.executable, "-c", more], stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    for each in running:
+        assert (each.communicate(timeout=300)[1], each.returncode) == ("", 0)
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_a_user_without_a_home(tmp_path, monkeypatch) -> None:
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("REGLUON_CACHE", raising=False)
+    monkeypatch.setattr(compiler.Path, "home", no_home)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert cache_folder() == tmp_path / f"regluon-{os.getuid()}"
 
 
 # Regions -------------------------------------------------------------------------------
@@ -550,19 +747,46 @@ from regluon.gluon import nn
 net = nn.Dense(8, in_units=4)
 net.initialize()
 net.hybridize(static_shape=True)
-net(mx.nd.ones((2, 4)))
+for _ in range(2):
+    net(mx.nd.ones((2, 4)))
 {more}
 """
 
 
 def run_script(more: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return run_python(SCRIPT.format(more=more), **environment)
+
+
+def run_python(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(more=more)],
+        [sys.executable, "-c", text],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=300,
     )
+
+
+def test_waiting_while_jobs_come_and_go() -> None:
+    failures: list[BaseException] = []
+
+    def submit() -> None:
+        for _ in range(300):
+            background.submit(lambda: None)
+
+    def wait() -> None:
+        try:
+            for _ in range(300):
+                background.wait(1)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=target) for target in (submit, wait, wait)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
 
 
 def is_there(pid: int) -> bool:

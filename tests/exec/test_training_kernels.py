@@ -182,7 +182,7 @@ def _step(hybridize: bool, values: np.ndarray) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("missing", ["nothing", "library"])
+@pytest.mark.parametrize("missing", ["nothing", "library", "rectified sum"])
 def test_a_step_with_and_without_the_library(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(0).normal(size=(4, 3, 8, 8)).astype("float32")
     calls: list[str] = []
@@ -190,10 +190,12 @@ def test_a_step_with_and_without_the_library(missing: str, monkeypatch: pytest.M
         monkeypatch.setattr(programs.onednn, "convolution", lambda *given: None)
         monkeypatch.setattr(programs, "norm_kernels_for", lambda form: None)
     else:
+        if missing != "nothing":
+            monkeypatch.setattr(programs, "_ADD_AND_RECTIFY", None)
         real = norms.NormKernels.run
         monkeypatch.setattr(norms.NormKernels, "run", lambda *given: calls.append("run") or real(*given))
     found, expected = _step(True, values), _step(False, values)
-    assert len(calls) == (2 if missing == "nothing" else 0)
+    assert len(calls) == (0 if missing == "library" else 2)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
 

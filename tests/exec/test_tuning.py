@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def run(monkeypatch, fastest: str) -> tuple[list[str], np.ndarray, np.ndarray]:
     monkeypatch.setattr(tuning, "_fastest", measure)
     net, x = network(), mx.nd.random.normal(shape=(2, 3, 8, 8))
     expected = net(x).asnumpy()
-    net.hybridize(static_shape=True)
+    net.optimize_for(x, static_shape=True)
     return measured, net(x).asnumpy(), expected
 
 
@@ -83,7 +84,7 @@ def test_really_measured(folder) -> None:
         pytest.skip("this torch has no oneDNN kernels to choose between")
     net, x = network(), mx.nd.random.normal(shape=(2, 3, 8, 8))
     expected = net(x).asnumpy()
-    net.hybridize(static_shape=True)
+    net.optimize_for(x, static_shape=True)
     np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
     # Besides, all of it may be measured as native code.
     texts = json.loads((folder / "kernels.json").read_text())
@@ -106,14 +107,13 @@ def test_groups_of_layers_are_measured_too(fastest: str, tmp_path, monkeypatch) 
     monkeypatch.setattr(tuning, "_fastest_run", measure)
     net, x = network(), mx.nd.random.normal(shape=(2, 3, 8, 8))
     expected = net(x).asnumpy()
-    net.hybridize(static_shape=True)
+    net.optimize_for(x, static_shape=True)
     np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
     assert ["region", "single kernels"] in measured
     assert ("onednn" in names_of(net)) == (fastest == "region")
     count = len(measured)
     again = network()
-    again.hybridize(static_shape=True)
-    again(x)
+    again.optimize_for(x, static_shape=True)
     assert len(measured) == count, "what was measured before is not measured again"
 
 
@@ -122,7 +122,44 @@ def test_groups_really_measured(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("REGLUON_CACHE", str(tmp_path))
     net, x = network(), mx.nd.random.normal(shape=(2, 3, 8, 8))
     expected = net(x).asnumpy()
-    net.hybridize(static_shape=True)
+    net.optimize_for(x, static_shape=True)
     np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
     (text,) = [t for t in json.loads((tmp_path / "kernels.json").read_text()) if "group of 2 operators" in t]
     assert text
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, list[float]]) -> tuple[str, dict[str, int]]:
+    """Which of some ways is taken, whose runs take so long one after another, and how often each ran."""
+    now, runs = [0.0], dict.fromkeys(seconds, 0)
+    monkeypatch.setattr(tuning.time, "perf_counter", lambda: now[0])
+
+    def run(name: str) -> None:
+        times = seconds[name]
+        now[0] += times[min(runs[name], len(times) - 1)]
+        runs[name] += 1
+
+    taken = tuning._fastest_run({name: partial(run, name) for name in seconds}, 0.96, 6)
+    return taken, runs
+
+
+def test_long_runs_that_do_not_gain_are_given_up(monkeypatch) -> None:
+    # The first run of each prepares it, and does not count.
+    taken, runs = timed(monkeypatch, {"usual": [9, 1.0], "like": [9, 0.99], "slow": [9, 2.0]})
+    assert taken == "usual" and runs == {"usual": 4, "like": 4, "slow": 4}
+    taken, runs = timed(monkeypatch, {"usual": [9, 1.0], "fast": [9, 0.8], "less fast": [9, 0.9]})
+    assert taken == "fast" and runs["fast"] > runs["less fast"] == 4
+
+
+def test_one_that_may_still_gain_goes_on(monkeypatch) -> None:
+    taken, runs = timed(monkeypatch, {"usual": [9, 1.0], "fast": [9, 0.97, 0.97, 0.97, 0.97, 0.95]})
+    assert taken == "fast" and runs["fast"] > 4
+
+
+def test_short_runs_are_not_judged_early(monkeypatch) -> None:
+    times = [1.0, 0.0101, 0.0101, 0.0101, 0.0101, 0.0090]
+    taken, runs = timed(monkeypatch, {"usual": [1.0, 0.01], "fast": times})
+    assert taken == "fast" and runs["fast"] > 5
+
+
+def test_one_way_alone_is_taken(monkeypatch) -> None:
+    assert timed(monkeypatch, {"usual": [1.0]})[0] == "usual"

@@ -154,6 +154,62 @@ def test_flags_are_those_of_hybridize(style: Any) -> None:
         assert net._flags[key] == value
 
 
+def test_with_static_shape_everything_is_ready_before_the_first_call(
+    style: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from regluon.exec import Plan, Program, tuning
+
+    monkeypatch.setenv("REGLUON_NATIVE", "0")
+    net, x, expected = network(style)
+    net.optimize_for(x, static_alloc=True, static_shape=True)
+    (call,) = net._graph_cache().exact.values()
+    assert type(call.chosen) is Plan and call.chosen._prepared is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(Plan, "__init__", lambda *_: pytest.fail("a plan was made"))
+        patch.setattr(Plan, "_prepare", lambda *_: pytest.fail("weights were packed"))
+        patch.setattr(Program, "__call__", lambda *_: pytest.fail("the general program ran"))
+        patch.setattr(tuning, "_fastest_run", lambda *_: pytest.fail("kernels were measured"))
+        numpy.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
+    net[1].bias.set_data(net[1].bias.data() + 1)
+    numpy.testing.assert_allclose(net(x).asnumpy(), expected + 1, rtol=1e-4, atol=1e-5)
+
+
+def test_making_ready_leaves_random_numbers_and_values_as_they_are(style: Any) -> None:
+    def forward(self: Any, F: Any, x: Any) -> Any:
+        draw = mx.np.random.uniform(size=(3,)) if F is mx.npx else F.random.uniform(shape=(3,))
+        x[:] = x + draw
+        return x * 2
+
+    outputs = []
+    for ahead in (False, True):
+        block = style.block(forward)
+        x = style.array([1.0, 2.0, 3.0])
+        mx.random.seed(5)
+        if ahead:
+            block.optimize_for(x, static_shape=True)
+            assert x.asnumpy().tolist() == [1.0, 2.0, 3.0]
+        else:
+            block.hybridize(static_shape=True)
+        outputs.append([block(x).asnumpy() for _ in range(3)])
+    numpy.testing.assert_array_equal(*outputs)
+
+
+def test_making_ready_where_calls_run_no_plan(style: Any) -> None:
+    net, x, expected = network(style)
+    seen: list[str] = []
+    net.register_op_hook(lambda name, operator, array: seen.append(name))
+    net.optimize_for(x, static_shape=True)
+    assert not seen and not net._graph_cache().plans
+    net(x)
+    assert seen
+    other, x, expected = network(style)
+    with autograd.record():
+        other.optimize_for(x, static_shape=True)
+    assert not other._graph_cache().plans
+    for _ in range(3):
+        numpy.testing.assert_allclose(other(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_backends_build_on_each_other_until_cleared(style: Any) -> None:
     block = style.block(lambda self, F, x: x + 1)
     order: list[str] = []

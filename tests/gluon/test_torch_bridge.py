@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -404,3 +406,14 @@ class Drifting(torch.nn.Module):
 def test_a_module_that_disagrees_with_itself_is_found() -> None:
     with pytest.raises(MXNetError, match=r"from_torch of Drifting: .* differs by up to 1 "):
         gluon.from_torch(Drifting(), torch.zeros(2))
+
+
+def test_a_block_that_became_a_module_is_freed_with_its_parameters() -> None:
+    net = mx.gluon.nn.Dense(3, in_units=2)
+    net.initialize()
+    module = net.to_torch(mx.nd.ones((1, 2)))
+    module(torch.ones(1, 2)).sum().backward()
+    alive = [weakref.ref(each) for each in (net, net.weight, net.weight.data())]
+    del net, module
+    gc.collect()
+    assert [reference() for reference in alive] == [None] * 3

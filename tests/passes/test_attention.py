@@ -27,7 +27,7 @@ def run(write: Any, *shapes: tuple[int, ...], np_kind: bool = False) -> list[str
         inputs = [value.as_np_ndarray() for value in inputs]
     net = Attend(write)
     expected = net(*inputs).asnumpy()
-    net.hybridize(static_shape=True)
+    net.optimize_for(*inputs, static_shape=True)
     np.testing.assert_allclose(net(*inputs).asnumpy(), expected, rtol=1e-4, atol=1e-5)
     (call,) = net._cached.exact.values()
     return [node.op.name for node in call.chosen.program.nodes]

@@ -10,6 +10,7 @@ import torch
 
 from .errors import MXNetError
 from .memory import give_back
+from .pool import drop_blocks
 
 __all__ = [
     "Context",
@@ -112,6 +113,7 @@ class Context:
         if self.device_type == "gpu":
             torch.cuda.empty_cache()
         else:
+            drop_blocks()
             give_back()
 
 

@@ -8,7 +8,14 @@ import os
 import platform
 from pathlib import Path
 
-__all__ = ["give_back", "in_large_pages", "keep_freed_memory", "most_kept", "use_large_pages"]
+__all__ = [
+    "give_back",
+    "in_large_pages",
+    "keep_freed_memory",
+    "lies_in_large_pages",
+    "most_kept",
+    "use_large_pages",
+]
 
 # Parameters of glibc's mallopt (malloc.h).
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
@@ -116,6 +123,12 @@ def use_large_pages() -> bool:
     if heap.end and heap.library.sbrk(0) != heap.end:
         heap.advise(min(heap.end, heap.library.sbrk(0)))
     return True
+
+
+def lies_in_large_pages() -> bool:
+    """Whether freed memory is kept, and lies in large pages."""
+    heap = _heap()
+    return heap is not None and bool(heap.end)
 
 
 def in_large_pages(start: int, size: int) -> None:

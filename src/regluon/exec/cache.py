@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import tempfile
 from pathlib import Path
 
 import torch
@@ -13,18 +14,27 @@ __all__ = ["cache_folder", "machine"]
 
 
 def cache_folder() -> Path:
-    """The folder that ``REGLUON_CACHE`` names, else ``~/.cache/regluon``; it need not exist."""
+    """The folder that ``REGLUON_CACHE`` names, else ``~/.cache/regluon``; it need not exist.
+
+    For a user without a home it is a folder of temporary files.
+    """
     folder = os.environ.get("REGLUON_CACHE")
-    return Path(folder) if folder else Path.home() / ".cache" / "regluon"
+    if folder:
+        return Path(folder)
+    try:
+        return Path.home() / ".cache" / "regluon"
+    except RuntimeError:
+        # A user without a home, as in some containers.
+        return Path(tempfile.gettempdir()) / f"regluon-{os.getuid()}"
 
 
 @functools.cache
 def machine() -> str:
     """The processor and the version of torch."""
-    model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
-        pass
+        # Only here, since it may start a process.
+        model = platform.processor() or platform.machine()
     return f"{model}, torch {torch.__version__}"

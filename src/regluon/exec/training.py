@@ -14,18 +14,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..base.pool import empty_beside
 from ..graph.node import Entry, Node
-from ..ops.defs.normalization import effective_gamma
+from ..ops.defs.normalization import effective_gamma, move_statistics
 from ..ops.internal import CONTIGUOUS, DENSE, InternalOp, apply_unary, channels_last
 from ..passes import Watch
 from ..passes.fuse import sink_activations
 from ..passes.layers import activation_of, is_addition
 from ..passes.lint import lint
 from ..passes.rewrite import Reads, has_dims, make, rewrite
-from ..runtime.gradient import commit_now, once
+from ..runtime.gradient import commit_values, once
 from .cuda import seam
 from .onednn import training as onednn
 from .onednn.norms import NormForm, NormKernels, norm_kernels_for
+from .onednn.pools import is_worth_it, maximum_pooling
 
 __all__ = ["for_training"]
 
@@ -34,6 +36,8 @@ Joined = Callable[[Sequence[Entry]], list[Entry]]
 _BY_RESULT = frozenset({"relu", "sigmoid", "tanh"})
 # Types of images whose convolutions are computed channels last.
 _IMAGES = frozenset({torch.float32, torch.bfloat16})
+# The sum of two values, rectified, written over the first; for float32.
+_ADD_AND_RECTIFY: Any = getattr(getattr(torch.ops.aten, "_add_relu_", None), "Tensor", None)
 
 
 def _images_on_cuda() -> frozenset[torch.dtype]:
@@ -54,7 +58,7 @@ def for_training(
 
     current = list(entries)
     norms: list[Joined] = [_use_norms] if training else []
-    joins: list[Joined] = [_pool_first, *norms, use_common_forms, _join_activations]
+    joins: list[Joined] = [_pool_first, *norms, use_common_forms, _join_activations, _use_pools]
     for each in joins:
         before, current = current, each(current)
         lint(current, each.__name__)
@@ -95,11 +99,17 @@ def _activation(data: Tensor, *, kind: str) -> Tensor:
     return apply_unary(data, kind, in_place=True)
 
 
+def _maximum_pooling(data: Tensor, *, kernel: Any, stride: Any, pad: Any) -> Tensor:
+    result = maximum_pooling(data, kernel, stride, pad) if data.device.type == "cpu" else None
+    return torch.max_pool2d(data, kernel, stride, pad) if result is None else result
+
+
 CONVOLUTION = InternalOp(
     "convolution_channels_last", _convolution, ("stride", "pad", "dilate", "groups", "kind")
 )
 SUM = InternalOp("sum", _sum, ("kind",))
 ACTIVATION = InternalOp("activation", _activation, ("kind",))
+POOL = InternalOp("maximum_pooling", _maximum_pooling, ("kernel", "stride", "pad"))
 
 
 def _is_image(entry: Entry, images: frozenset[torch.dtype]) -> bool:
@@ -186,6 +196,34 @@ def _join_activations(entries: Sequence[Entry]) -> list[Entry]:
     return rewrite(entries, replace)
 
 
+def _use_pools(entries: Sequence[Entry]) -> list[Entry]:
+    """Maximum pooling of images by kernels that remember where the maxima are in a byte each."""
+
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
+        if (
+            node.op is None
+            or node.op.name != "Pooling"
+            or has_dims(node)
+            or not _is_image(inputs[0], _IMAGES)
+        ):
+            return None
+        assert inputs[0].spec is not None
+        attrs = node.full_attrs
+        kernel, pad = tuple(attrs["kernel"]), tuple(attrs["pad"]) or (0, 0)
+        usual = attrs["pooling_convention"] == "valid" and not attrs["global_pool"]
+        last = attrs["layout"] is not None and attrs["layout"][1] != "C"
+        if attrs["pool_type"] != "max" or not usual or last or len(kernel) != 2:
+            return None
+        if not is_worth_it(inputs[0].spec.shape):
+            return None
+        if any(2 * amount > size for amount, size in zip(pad, kernel, strict=True)):
+            return None
+        window = {"kernel": kernel, "stride": tuple(attrs["stride"]) or (1, 1), "pad": pad}
+        return [make(POOL, node, inputs, window)]
+
+    return rewrite(entries, replace)
+
+
 # BatchNorm ----------------------------------------------------------------------
 
 
@@ -211,43 +249,64 @@ class _Norm(torch.autograd.Function):
         kernels = _norm_kernels(data, gamma, beta, eps, relu and other is None)
         if kernels is not None:
             found = kernels.run(channels_last(data), gamma, beta)
+        # `spread` is what a backward by the same library wants: the variance, or torch's inverse of its root.
         if found is None:
             kernels = None
-            result, mean, inverse = torch.native_batch_norm(data, gamma, beta, None, None, True, 0.0, eps)
-            more: tuple[Tensor, ...] = ()
+            result, mean, spread = torch.native_batch_norm(data, gamma, beta, None, None, True, 0.0, eps)
+            mask = None
         else:
-            result, mean, variance, mask = found
-            inverse = (variance + eps).rsqrt_()
-            more = (variance, mask)
-        if other is not None:
-            result.add_(other)
-        if relu and (kernels is None or not kernels.form.relu):
-            result.relu_()
-        kept = result if relu and (kernels is None or not kernels.form.relu) else None
-        context.save_for_backward(data, gamma, beta, other, kept, mean, inverse, *more)
+            result, mean, spread, mask = found
+        rectify = relu and (kernels is None or not kernels.form.relu)
+        _finish(result, other, rectify)
+        kept = result if rectify else None
+        context.save_for_backward(data, gamma, beta, other, kept, mean, spread, mask)
         context.eps, context.relu, context.commit, context.kernels = eps, relu, commit, kernels
         return result
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> Any:
         (gradient,) = gradients
-        data, gamma, beta, other, result, mean, inverse, *more = context.saved_tensors
+        data, gamma, beta, other, result, mean, spread, mask = context.saved_tensors
+        kernels: NormKernels | None = context.kernels
         commit, context.commit = context.commit, None
         if commit is not None:
-            commit(mean, inverse)
+            known = kernels is not None
+            commit(mean, spread if known else spread.pow(-2).sub_(context.eps).clamp_(min=0.0))
         if torch.is_grad_enabled():
             return *_again(data, gamma, beta, other, context.eps, context.relu, gradient), None, None, None
         if result is not None:
-            gradient = torch.ops.aten.threshold_backward(gradient, result, 0)
+            gradient = _where_positive(gradient, result)
         needed = context.needs_input_grad
-        if context.kernels is not None:
+        parts: Sequence[Tensor]
+        if kernels is not None:
             images = channels_last(gradient), channels_last(data)
-            parts = context.kernels.gradients(*images, gamma, mean, *more)
+            parts = kernels.gradients(*images, gamma, mean, spread, mask)
         else:
             parts = torch.ops.aten.native_batch_norm_backward(
-                gradient, data, gamma, None, None, mean, inverse, True, context.eps, list(needed[:3])
+                gradient, data, gamma, None, None, mean, spread, True, context.eps, list(needed[:3])
             )
         return *parts, gradient if needed[3] else None, None, None, None
+
+
+def _where_positive(gradient: Tensor, result: Tensor) -> Tensor:
+    """The gradient of what was rectified."""
+    if gradient.device.type != "cpu" or gradient.stride() != result.stride():
+        return torch.ops.aten.threshold_backward(gradient, result, 0)  # type: ignore[no-any-return]
+    made = empty_beside(result)
+    return torch.ops.aten.threshold_backward.grad_input(gradient, result, 0, grad_input=made)  # type: ignore[no-any-return]
+
+
+def _finish(result: Tensor, other: Tensor | None, rectify: bool) -> None:
+    """Add and rectify in place, in one pass over the memory where torch has one."""
+    if other is None:
+        if rectify:
+            result.relu_()
+    elif rectify and _ADD_AND_RECTIFY is not None and result.dtype is other.dtype is torch.float32:
+        _ADD_AND_RECTIFY(result, other)
+    else:
+        result.add_(other)
+        if rectify:
+            result.relu_()
 
 
 def _norm_kernels(data: Tensor, gamma: Tensor, beta: Tensor, eps: float, relu: bool) -> NormKernels | None:
@@ -286,14 +345,9 @@ def _norm(
     relu: bool = False,
 ) -> Tensor:
     attrs = node.full_attrs
-    definition = node.op
-    assert definition is not None
 
-    # Of the result, which is large, the update needs nothing.
-    empty = data.detach().new_empty(0)
-
-    def commit(mean: Tensor, inverse: Tensor) -> None:
-        commit_now(definition, (moving_mean, moving_var), (empty, mean, inverse), attrs)
+    def commit(mean: Tensor, variance: Tensor) -> None:
+        commit_values(move_statistics, (moving_mean, moving_var), (mean, variance), attrs["momentum"])
 
     gamma = effective_gamma(gamma, attrs["fix_gamma"])
     rest = other[0] if other else None

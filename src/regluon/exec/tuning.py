@@ -30,6 +30,8 @@ __all__ = ["Tuner", "random_value"]
 
 # Each candidate runs this many times, or all together for this many seconds, whichever ends first.
 _RUNS, _SECONDS = 10, 0.05
+# After so many runs of each, and so many seconds, those that are not on the way to being taken are given up.
+_RUNS_TO_JUDGE, _LONG = 3, 0.2
 # Another kernel than the usual one must be faster by this factor.
 _CLEARLY = 0.9
 # The same for whole groups of nodes, whose times differ less; each way is run so many times at least.
@@ -140,20 +142,37 @@ def _fastest_run(
 ) -> str:
     names = list(runs)
     best = dict.fromkeys(names, float("inf"))
-    end = time.perf_counter() + _SECONDS
+    left = {name: run for name, run in runs.items() if run is not None}
+    end, spent = time.perf_counter() + _SECONDS, 0.0
     for turn in range(_RUNS + 1):
-        for name, run in runs.items():
-            if run is None:
-                continue
+        for name, run in left.items():
             start = time.perf_counter()
             run()
             if turn:  # the first run of a kernel prepares it
-                best[name] = min(best[name], time.perf_counter() - start)
+                seconds = time.perf_counter() - start
+                best[name], spent = min(best[name], seconds), spent + seconds
         if turn > fewest and time.perf_counter() > end:
+            break
+        if turn >= _RUNS_TO_JUDGE and spent > _LONG:
+            left = _still_promising(left, best, names[0], clearly)
+        if len(left) < 2 and turn:
             break
     fastest = min(names, key=lambda name: best[name])
     # What is kept for good should not hang on the noise of one moment.
     return fastest if best[fastest] < clearly * best[names[0]] else names[0]
+
+
+def _still_promising(
+    runs: dict[str, Callable[[], Any]], best: dict[str, float], usual: str, clearly: float
+) -> dict[str, Callable[[], Any]]:
+    """Those that may still be taken, with the usual one if there are any.
+
+    Another one is to be faster than the usual one by half of what it has to be in the end, and not clearly
+    slower than the fastest so far.
+    """
+    enough = min((1 + clearly) / 2 * best[usual], min(best.values()) / clearly)
+    kept = {name: run for name, run in runs.items() if name == usual or best[name] < enough}
+    return kept if len(kept) > 1 else {}
 
 
 def _prepare(

@@ -21,8 +21,10 @@ from ..base.limits import paused_collection
 from ..base.memory import use_large_pages
 from ..exec import Plan, engines, interpret
 from ..exec.backends import engine_of
+from ..exec.cuda import seam
 from ..exec.cuda.plans import plan_for
 from ..exec.native.fragment import offer
+from ..exec.onednn.slices import has_large_values
 from ..graph.node import Node, remembered_walks
 from ..graph.tensor_names import input_names, output_name
 from ..runtime.gradient import interpret_recorded, zero_link
@@ -60,16 +62,19 @@ class Call:
     def program(self, cached: CachedGraph, tensors: list[torch.Tensor]) -> Any:
         """What runs: the graph's own program at first, a plan for these shapes from the second call on.
 
-        A plan costs milliseconds and holds packed weights, so that shapes which come once get none.
+        A plan costs time and holds packed weights, so that shapes which come once get none.
         """
         if self.chosen is not None:
             return self.chosen
         self.count += 1
-        flags = cached.block._flags
-        if self.count < 2 and not flags.get("static_shape") and not cached.engine(self.recorded):
+        if self.count < 2 and not cached.plans_at_once(self.recorded, tensors):
             return self.recorded.program
+        return self.compile(cached, tensors)
+
+    def compile(self, cached: CachedGraph, tensors: list[torch.Tensor]) -> Any:
+        """Choose what runs from now on: a plan where one can be made."""
         self.chosen = chosen = cached.plan(self.recorded, tensors)
-        if flags.get("static_shape"):
+        if cached.block._flags.get("static_shape"):
             offer(chosen, tensors, cached, CachedGraph.take)
         return chosen
 
@@ -305,6 +310,31 @@ class CachedGraph:
             except GraphBreak as error:
                 raise MXNetError(f"{self.block.name} cannot be recorded as one graph: {error}") from None
 
+    def compile(self, recorded: Recorded, args: tuple[Any, ...]) -> None:
+        """Make and measure the plan that calls with these inputs are going to run, and pack its weights.
+
+        Where they are not going to run a plan, nothing is done.
+        """
+        flat: list[Any] = []
+        key = self._key(flatten(args, flat), flat)
+        hooked = self.block._op_hooks or self._must_run_imperatively()
+        if hooked or state.recording or recorded.volatile or recorded.reads_numbers():
+            return
+        with tracing:
+            try:
+                call = self.exact.setdefault(key, Call(recorded))
+            except TypeError:
+                # An unhashable object among the arguments.
+                return
+            tensors = [array._t for array in recorded.arrays(flat, flat[0]._ctx or _CPU)]
+            plan = call.chosen or call.compile(self, tensors)
+        assert recorded.program is not None
+        if plan is recorded.program or any(n.op and n.op.opaque for n in recorded.program.nodes):
+            return
+        # A CUDA graph is captured in the second run. The stream of random numbers stays where it is.
+        for _ in range(1 if seam.current().kind(tensors) == "cpu" else 2):
+            plan(0, tensors)
+
     def for_export(self) -> Recorded:
         """The graph in predict mode, recorded again from the last call's signature if need be.
 
@@ -357,20 +387,7 @@ class CachedGraph:
     def _run(self, call: Call, flat: list[Any]) -> Any:
         self.latest = recorded = call.recorded
         context = flat[0]._ctx
-        arrays = list(flat)
-        if recorded.parameters:
-            if context is None:
-                context_key = _CPU
-            else:
-                context_key = context
-            for _, parameter in recorded.parameters:
-                data = parameter._data
-                if data is not None and len(data) == 1 and parameter._contexts[0] is context_key:
-                    arrays.append(data[0])
-                else:
-                    arrays.append(parameter._select(data, context_key))
-        for _, array in recorded.captured:
-            arrays.append(array)
+        arrays = recorded.arrays(flat, _CPU if context is None else context)
         key = rng.draw(recorded.draws) if recorded.draws else 0
         program = recorded.program
         assert program is not None
@@ -433,6 +450,19 @@ class CachedGraph:
         """The engine that was asked for, and its options, where it may run this graph: at prediction."""
         chain = self.block._flags.get("backend_chain")
         return engine_of(chain) if chain and recorded.mode == (False, False) else None
+
+    def plans_at_once(self, recorded: Recorded, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether the first call with these shapes makes a plan: elsewhere the second one does.
+
+        It does for an engine that was asked for, and with ``static_shape`` on a GPU, where a plan costs
+        little, and where there are large values, which take less memory in a plan.
+        """
+        if self.engine(recorded):
+            return True
+        assert recorded.program is not None
+        if not self.block._flags.get("static_shape"):
+            return False
+        return seam.current().kind(tensors) != "cpu" or has_large_values(recorded.program.nodes)
 
     def plan(self, recorded: Recorded, tensors: list[torch.Tensor]) -> Any:
         """A plan of the graph for these tensors' shapes, or its general program where none can be made."""

@@ -216,7 +216,8 @@ class _Compiled:
             return None, str(error)
         if plans:
             return plans[-1], "; ".join(filter(None, ("compiled for these shapes", plans[-1].remark)))
-        when = "at the first call" if tune else "from the second call with these shapes on"
+        at_once = self.cached.plans_at_once(self.recorded, tensors)
+        when = "at the first call" if at_once else "from the second call with these shapes on"
         return plan, f"compiled for these shapes {when}"
 
     def _engine_plan(

@@ -13,6 +13,7 @@ from .. import symbol as symbol_module
 from ..array import NDArray
 from ..base import dtypes
 from ..base.memory import keep_freed_memory
+from ..base.pool import keep_all_blocks
 from ..runtime.handles import kinds
 from ..runtime.state import State, state
 from ..symbol import Symbol
@@ -128,8 +129,8 @@ class HybridBlock(Block):
             Keep freed memory with this process, for the next call, instead of giving it back to the system.
             Faster for large networks; the setting lasts as long as the process (Linux with glibc only).
         static_shape : bool
-            Compile a plan for the exact shapes at their first call instead of their second, measuring which
-            kernels are fastest for them. The choices are remembered on disk (see `regluon.exec.tuning`).
+            Measure which kernels are fastest for the exact shapes at their second call; at the first on a GPU
+            or for values above 32 MB, whose memory that saves; ahead of it with `optimize_for`.
         inline_limit, forward_bulk_size, backward_bulk_size : int
             Accepted for compatibility: bounds on segment sizes of the original's engine.
         backend : str, optional
@@ -165,6 +166,7 @@ class HybridBlock(Block):
             raise ValueError(f"on_value_read is 'error' or 'break'; received {on_value_read!r}")
         if active and static_alloc:
             keep_freed_memory()
+            keep_all_blocks()
         if backend is not None:
             from ..exec import backends
 
@@ -189,11 +191,9 @@ class HybridBlock(Block):
             "on_value_read": on_value_read,
             "recompute": bool(recompute),
         }
-        attributes = self.__dict__
-        attributes["_active"] = bool(active)
-        attributes["_flags"] = flags
+        self.__dict__.update(_active=bool(active), _flags=flags)
         if clear or not active:
-            attributes["_cached"] = None
+            self.__dict__["_cached"] = None
         clock.tick()
         passed = {key: value for key, value in flags.items() if not key.startswith("backend")}
         for child in self._children.values():
@@ -214,10 +214,12 @@ class HybridBlock(Block):
         backend_opts: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Record the graph for these inputs and let a backend rewrite it, without running a kernel.
+        """Record the graph for these inputs and let a backend rewrite it.
 
-        ``export`` may follow at once. What earlier calls of optimize_for asked for goes first, unless
-        ``clear`` is given; other keywords are options of the backend.
+        No kernel runs, unless ``static_shape`` is set: then the kernels for these shapes are measured,
+        weights are packed, and the next prediction with them runs at full speed. ``export`` may follow at
+        once. What earlier calls of optimize_for asked for goes first, unless ``clear`` is given; other
+        keywords are options of the backend.
 
         Raises
         ------
@@ -243,7 +245,10 @@ class HybridBlock(Block):
             recompute=bool(self._flags.get("recompute")),
         )
         self._flags["backend_chain"] = chain
-        self._graph_cache().prepare((x, *args))
+        cached = self._graph_cache()
+        recorded = cached.prepare((x, *args))
+        if static_shape:
+            cached.compile(recorded, (x, *args))
 
     @property
     def backend_reports(self) -> list[Any]:

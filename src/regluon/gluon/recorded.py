@@ -10,6 +10,7 @@ import torch
 from ..array import NDArray
 from ..base.device import Context
 from ..base.errors import MXNetError
+from ..base.sharing import with_own_memory
 from ..exec import Program
 from ..graph.dims import Dim, evaluate, reads_numbers, sources_of
 from ..graph.infer import GraphShapes
@@ -50,6 +51,19 @@ class Recorded:
         self.dead: list[int] = []
         self.integers: list[int] = []  # places of the variables whose gradients pass through integers
 
+    def arrays(self, inputs: Sequence[Any], context: Context) -> list[Any]:
+        """The inputs, and the parameters on a device and arrays from outside that the program reads."""
+        arrays = list(inputs)
+        for _, parameter in self.parameters:
+            data = parameter._data
+            if data is not None and len(data) == 1 and parameter._contexts[0] is context:
+                arrays.append(data[0])
+            else:
+                arrays.append(parameter._select(data, context))
+        for _, array in self.captured:
+            arrays.append(array)
+        return arrays
+
     def shapes(self) -> list[tuple[int, ...]]:
         """The inputs' shapes in the recording."""
         return [tuple(node.specs[0].shape if node.specs else ()) for node in self.inputs]
@@ -89,22 +103,8 @@ class Recorded:
 
     def owned(self, results: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """A program's results with memory of their own: a caller may write to them."""
-        made = list(results)
-        known: set[int] | None = None
-        # Operators with nothing to do, such as Dropout at prediction, give the tensor that they are given.
-        seen = set(map(id, tensors))
-        for place in range(len(self.outputs)):
-            tensor = made[place]
-            shared = id(tensor) in seen
-            seen.add(id(tensor))
-            if not shared and tensor._is_view():
-                if known is None:
-                    known = {_memory(t) for t in tensors}
-                shared = not tensor.is_contiguous() or _memory(tensor) in known
-                known.add(_memory(tensor))
-            if shared:
-                made[place] = tensor.clone(memory_format=torch.contiguous_format)
-        return made
+        count = len(self.outputs)
+        return [*with_own_memory(results[:count], tensors), *results[count:]]
 
     def writes_outside(self) -> bool:
         """Whether a parameter or an array from outside is written to, which may not be packed then."""
@@ -118,10 +118,6 @@ class Recorded:
         """The name of the first operator whose output shape depends on values."""
         order = topological([*self.outputs, *guarded(self.guards)])
         return next((node.op.name for node in order if node.op is not None and node.op.dynamic), "")
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 def _shape_in(found: GraphShapes, entry: Any) -> tuple[int, ...]:

@@ -251,7 +251,16 @@ def _shared_tensor(parameter: Parameter) -> Tensor:
         tensor: Tensor = value.detach()
         return tensor
     shared = torch.nn.Parameter(value)
-    shared.register_post_accumulate_grad_hook(lambda tensor: _mirror_gradient(parameter, tensor))
+    # torch's hooks are out of sight of the garbage collector: one that held the parameter, which holds the
+    # tensor, would keep both for good.
+    reference = weakref.ref(parameter)
+
+    def mirror(tensor: Tensor) -> None:
+        owner = reference()
+        if owner is not None:
+            _mirror_gradient(owner, tensor)
+
+    shared.register_post_accumulate_grad_hook(mirror)
     return shared.requires_grad_(parameter.grad_req != "null")
 
 

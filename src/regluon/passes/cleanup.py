@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from ..base.sharing import with_own_memory
 from ..graph.node import Entry, Node, rebuild, topological
-from ..ops.internal import InternalOp
+from ..ops.internal import InternalOp, Slot
 from ..ops.registry import get
 from .rewrite import Reads, Settings, has_dims, make, rewrite, shape_of
 
@@ -153,35 +154,73 @@ def _transpose(node: Node, source: Entry) -> Any:
 
 
 def protect_outputs(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
-    """Outputs own their memory: an input, a weight, a view of one, or another output is copied."""
+    """Outputs own their memory: an input, a weight, a view of one, or of another output is copied.
+
+    Where that cannot be told from the graph, it is looked at when the values are there.
+    """
     copy = get("_copy")
     taken: set[tuple[int, int]] = set()
     result = []
+    known = True
     for entry in entries:
-        key = (id(entry.node), entry.index)
-        shared = key in taken or _shares(entry)
-        taken.add(key)
-        if shared:
+        root = _root(entry)
+        key = (id(root.node), root.index)
+        if root.node.op is None or key in taken:
             entry = make(copy, entry.node, [entry], specs=None if entry.spec is None else [entry.spec])
+        elif not _is_new(root.node):
+            known = False
+        taken.add(key)
         result.append(entry)
-    return result
+    return result if known else _looked_at(result)
 
 
+# What gives all or some of the elements of its input, each of them once, or the input itself.
 _VIEWS = (
-    RESHAPES | TRANSPOSES | frozenset({"slice_axis", "slice", "SliceChannel", "_npi_split", "broadcast_to"})
+    RESHAPES
+    | TRANSPOSES
+    | CASTS
+    | frozenset({"slice_axis", "slice", "SliceChannel", "_npi_split", "Dropout"})
+)
+# Frequent last operators that always make new memory; of others it is not known.
+_NEW = frozenset(
+    {
+        *("Activation", "BatchNorm", "Concat", "Convolution", "Embedding", "FullyConnected", "LayerNorm"),
+        *("Pooling", "batch_dot", "dot", "log_softmax", "softmax", "mean", "_npi_mean", "_copy", "_npi_copy"),
+        *(f"{kind}_{name}" for kind in ("broadcast", "elemwise", "_npi") for name in ("add", "sub", "mul")),
+    }
 )
 
 
-def _shares(entry: Entry) -> bool:
-    node = entry.node
-    while node.op is not None:
-        if isinstance(node.op, InternalOp):
-            if node.op.fresh:
-                return False
-        elif node.op.name not in _VIEWS and node.op.name != "Dropout" and node.op.name not in CASTS:
-            return False
-        node = node.inputs[0].node
-    return True
+def _root(entry: Entry) -> Entry:
+    """The value whose memory this one may be a part of."""
+    while entry.node.op is not None:
+        op = entry.node.op
+        passes_on = not op.fresh if isinstance(op, InternalOp) else op.name in _VIEWS
+        if not passes_on:
+            break
+        entry = entry.node.inputs[0]
+    return entry
+
+
+def _is_new(node: Node) -> bool:
+    return isinstance(node.op, InternalOp) or (node.op is not None and node.op.name in _NEW)
+
+
+def _looked_at(entries: Sequence[Entry]) -> list[Entry]:
+    """The same outputs by way of a node that copies those which share memory."""
+    given = [Entry(node, 0) for node in topological(entries) if node.op is None]
+    count = len(entries)
+
+    def own(*tensors: Any) -> Any:
+        made = with_own_memory(tensors[:count], tensors[count:])
+        return made[0] if count == 1 else tuple(made)
+
+    operands = [*entries, *given]
+    op = InternalOp("own_memory", own, arguments=[Slot(i) for i in range(len(operands))], outputs=count)
+    first = make(op, entries[0].node, operands)
+    specs = [entry.spec for entry in entries]
+    first.node.specs = None if None in specs else specs  # type: ignore[assignment]
+    return [Entry(first.node, index) for index in range(count)]
 
 
 def is_float(entry: Entry) -> bool:

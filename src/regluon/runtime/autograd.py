@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..base.errors import MXNetError
+from . import targets
 from .handles import kinds
 from .state import State, state
 
@@ -345,33 +346,49 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
         raise MXNetError(_NOTHING_MARKED)
     profiler = State.profiler
     begin = 0 if profiler is None else profiler.now()
-    with _Scope(False, train_mode):
+    found = ((leaf, _array_of(leaf)) for leaf in leaves)
+    pairs = [
+        (leaf, array._grad._t) for leaf, array in found if array is not None and array._request == "write"
+    ]
+    with _Scope(False, train_mode), targets.offering(pairs):
         try:
             results = torch.autograd.grad(numbers, leaves, retain_graph=retain_graph, allow_unused=True)
         except RuntimeError as error:
             _reraise(error)
-    if profiler is not None:
-        profiler.call("backward", begin)
-    with _folding:
-        for leaf, result in zip(leaves, results, strict=True):
-            reference = getattr(leaf, "_regluon_array", None)
-            array = reference() if reference is not None else None
-            if array is not None and array._g is leaf and array._grad is not None:
-                _fold(array, result)
+        if profiler is not None:
+            profiler.call("backward", begin)
+        with _folding:
+            _fold(leaves, results)
     if not retain_graph:
         _release(heads, walk)
 
 
-def _fold(array: Any, result: Tensor | None) -> None:
-    buffer = array._grad._t
-    array._fresh_grad = True
-    if result is None:
-        if array._request != "add":
-            buffer.zero_()
-    elif array._request == "add":
-        buffer.add_(result.to(buffer.dtype))
-    else:
-        buffer.copy_(result)
+def _array_of(leaf: Tensor) -> Any:
+    """The array whose gradient a leaf is for, or None."""
+    reference = getattr(leaf, "_regluon_array", None)
+    array = reference() if reference is not None else None
+    return array if array is not None and array._g is leaf and array._grad is not None else None
+
+
+def _fold(leaves: Sequence[Tensor], results: Sequence[Tensor | None]) -> None:
+    """Put the gradients of leaves into their arrays."""
+    buffers, values = [], []
+    for leaf, result in zip(leaves, results, strict=True):
+        array = _array_of(leaf)
+        if array is None:
+            continue
+        buffer = array._grad._t
+        array._fresh_grad = True
+        if result is None:
+            if array._request != "add":
+                buffer.zero_()
+        elif array._request == "add":
+            buffer.add_(result.to(buffer.dtype))
+        elif result is not buffer and not targets.claimed_elsewhere(buffer):
+            buffers.append(buffer)
+            values.append(result)
+    if buffers:
+        torch._foreach_copy_(buffers, values)
 
 
 def grad(

@@ -22,6 +22,7 @@ from ..ops.opdef import OpDef, run
 __all__ = [
     "commit_now",
     "commit_on_backward",
+    "commit_values",
     "committing_once",
     "interpret_recorded",
     "kernel_outputs",
@@ -109,8 +110,13 @@ def commit_now(
 ) -> None:
     """Let an operator update its auxiliary states from what a training forward gave."""
     assert definition.commit is not None
+    commit_values(definition.commit, auxiliary, outputs, attrs)
+
+
+def commit_values(update: Callable[..., None], *values: Any) -> None:
+    """Call what updates auxiliary states; one such call is made at a time."""
     with torch.no_grad(), _committing:
-        definition.commit(auxiliary, outputs, attrs)
+        update(*values)
 
 
 @contextmanager

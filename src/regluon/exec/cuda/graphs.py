@@ -32,6 +32,8 @@ _capturing = threading.Lock()
 _COPIES = frozenset({"_to_copy", "copy_", "_copy_from", "to_copy"})
 _INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"})
 _MASKS = (torch.bool, torch.uint8)
+# These read a value too, inside of the operator.
+_WAITING = frozenset({"_linalg_check_errors"})
 
 
 class Inspector(TorchDispatchMode):
@@ -61,7 +63,7 @@ class Inspector(TorchDispatchMode):
             return f"the shape of what {name} does depends on values" if masked else None
         if torch.Tag.dynamic_output_shape in function.tags:
             return f"the output shape of {name} depends on values"
-        if torch.Tag.data_dependent_output in function.tags:
+        if torch.Tag.data_dependent_output in function.tags or name in _WAITING:
             return "a value is read from the GPU"
         if name == "lift_fresh":
             return "an array is made from numbers of Python"

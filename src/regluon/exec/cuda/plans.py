@@ -45,7 +45,7 @@ class GraphPlan(Plan):
         watch: Watch | None = None,
     ) -> None:
         super().__init__(general, count, tensors, tune, watch)
-        reason = _why_not(general, self.program, tensors[:count])
+        reason = _why_not(general, self.program, tensors, count)
         self.graphs = Graphs(self.program.function, count, tune, reason)
         if reason is None:
             self._function = self.graphs
@@ -71,9 +71,12 @@ class GraphPlan(Plan):
         return direct, [_placed(a, b, foreign) for a, b in zip(old, made, strict=True)]
 
 
-def _why_not(general: Program, program: Program, inputs: Sequence[Tensor]) -> str | None:
-    """Why a program cannot be captured, as far as that is known before it runs."""
-    if not inputs:
+def _why_not(general: Program, program: Program, tensors: Sequence[Tensor], count: int) -> str | None:
+    """Why a program cannot be captured, as far as that is known before it runs.
+
+    ``count`` is the number of its inputs, which are the first of the tensors.
+    """
+    if not count:
         return "it has no inputs"
     if any("subgraphs" in node.attrs for node in general.nodes):
         # Their bodies pack weights of their own while they run, which a replay would not see.
@@ -83,8 +86,9 @@ def _why_not(general: Program, program: Program, inputs: Sequence[Tensor]) -> st
     own = next((node for node in program.nodes if node.op is not None and node.op.opaque), None)
     if own is not None:
         return f"{own.name} runs Python code of its own"
-    if any(tensor.device != inputs[0].device for tensor in inputs):
-        return "its inputs are on several devices"
+    if any(tensor.device != tensors[0].device for tensor in tensors):
+        # A kernel takes a single number in main memory as it is when the graph is captured.
+        return "its inputs and parameters are on several devices"
     return None
 
 

@@ -57,9 +57,11 @@ class Cuda:
         """Capture a run; its outputs are memory of the graph, which every replay writes again."""
         with torch.cuda.device(device):
             graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            # Only what this thread does can spoil the capture, and only this thread is refused anything.
-            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                outputs = run()
+            # The outer scope goes back to the stream of before, which torch does not after a failed capture.
+            with torch.cuda.stream(side):
+                # Only what this thread does can spoil it, and only this thread is refused anything.
+                with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                    outputs = run()
             return graph, outputs
 
 

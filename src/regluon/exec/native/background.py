@@ -10,20 +10,32 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
-__all__ = ["Stopped", "run_command", "submit", "wait"]
+__all__ = ["Stopped", "TookTooLong", "run_command", "submit", "wait"]
 
 # Seconds that a compiler may take, and that the end of the interpreter waits for the thread.
 _LONGEST_COMMAND, _LONGEST_STOP = 120.0, 5.0
-_LOWEST_PRIORITY = 19
+# Added to the niceness of a command. It gives way to the program, but not for long: while it competes for the
+# processors, threads of OpenMP that wait for one of their own keep calls waiting too.
+_NICENESS = 5
+# A group of its own: all that a compiler starts is ended with it, and Ctrl-C does not reach it. A session of
+# its own would do that too, but Linux may share the processor between sessions whatever their priorities are.
+_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
 
 
 class Stopped(Exception):
-    """The interpreter ends, or a command took too long."""
+    """The interpreter ends."""
+
+
+class TookTooLong(Exception):
+    """A command did not end in time, and was ended."""
 
 
 class _Worker:
@@ -62,6 +74,11 @@ class _Worker:
             # What a job holds (a network's graph) is not kept until the next.
             del job
 
+    def living(self) -> threading.Thread | None:
+        """The thread that does the jobs; None where none are left."""
+        with self.lock:
+            return self.thread
+
     def stop(self) -> None:
         with self.lock:
             self.stopping = True
@@ -96,7 +113,7 @@ def submit(job: Callable[[], None]) -> None:
 def wait(seconds: float = 120.0) -> bool:
     """Wait until no job is left; False if some still are after so many seconds."""
     end = time.monotonic() + seconds
-    while (thread := _worker.thread) is not None:
+    while (thread := _worker.living()) is not None:
         left = end - time.monotonic()
         if left <= 0:
             return False
@@ -105,12 +122,14 @@ def wait(seconds: float = 120.0) -> bool:
 
 
 def run_command(words: Sequence[str], folder: str) -> str:
-    """What a command prints, run at low priority, in a folder that also takes its temporary files.
+    """What a command prints, run at a lower priority, in a folder that also takes its temporary files.
 
     Raises
     ------
     Stopped
-        If it takes too long, or the interpreter ends meanwhile.
+        If the interpreter ends meanwhile.
+    TookTooLong
+        If it does not end in time.
     OSError
         If it cannot be run, or fails.
     """
@@ -122,20 +141,20 @@ def run_command(words: Sequence[str], folder: str) -> str:
         stderr=subprocess.DEVNULL,
         cwd=folder,
         env={**os.environ, "TMPDIR": folder, "LC_ALL": "C"},
-        # A group of its own: all that a compiler starts is ended with it, and Ctrl-C does not reach it.
-        start_new_session=True,
+        **_GROUP,
     )
     try:
-        with contextlib.suppress(OSError, AttributeError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, _LOWEST_PRIORITY)
+        _lower(process.pid)
         end = time.monotonic() + _LONGEST_COMMAND
         while True:
             try:
                 printed, _ = process.communicate(timeout=0.05)
                 break
             except subprocess.TimeoutExpired:
-                if worker.stopping or time.monotonic() > end:
+                if worker.stopping:
                     raise Stopped(words[0]) from None
+                if time.monotonic() > end:
+                    raise TookTooLong(words[0]) from None
     except BaseException:
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -146,4 +165,14 @@ def run_command(words: Sequence[str], folder: str) -> str:
             process.stdout.close()
     if process.returncode:
         raise OSError(f"{words[0]} ended with {process.returncode}")
-    return printed.decode(errors="replace")
+    text: str = printed.decode(errors="replace")
+    return text
+
+
+def _lower(group: int) -> None:
+    """Lower the priority of a group of processes: of those that a compiler has started already, too."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PGRP, group, min(os.nice(0) + _NICENESS, 19))
+    if "start_new_session" in _GROUP:
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{group}/autogroup").write_text(str(_NICENESS))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import math
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,16 +37,19 @@ __all__ = ["NativePlan", "offer"]
 _MOST_NODES, _MOST_NUMBERS = 100, 2_000_000
 # With more multiplications than this, other threads of Python may run meanwhile.
 _LONG_WORK = 20_000
-# Calls in one run of a measurement.
-_CALLS = 10
+# Calls in one run of a measurement, and seconds that are enough for one: calls of the program wait meanwhile.
+_CALLS, _ENOUGH = 10, 2e-4
 # How much a value may differ: of itself, and of the largest one.
 _RELATIVE, _OF_LARGEST = 1e-4, 1e-5
+# What is added to parameters for a check, at most.
+_AWAY_FROM_ZERO = 0.05
 _NATIVE, _OTHER = "native", "kernels"
 
 
 def _pack(*constants: Tensor, pieces: tuple[Piece, ...], size: int) -> Tensor:
     """All weights of a function in one piece of memory."""
-    packed = torch.zeros(size)
+    # Neither type nor device is left to what the program made torch's default.
+    packed = torch.zeros(size, dtype=torch.float32, device="cpu")
     for piece, constant in zip(pieces, constants, strict=True):
         piece.pack(constant, packed)
     return packed
@@ -170,18 +175,21 @@ def _better(plan: Plan, tensors: list[Tensor]) -> Plan | None:
         native = NativePlan(plan.general, plan.count, tensors)
     except MXNetError:
         return None
-    # Parameters of its own, which nobody writes to meanwhile.
-    parameters = [tensor.clone() for tensor in tensors[plan.count :]]
-    old, new = _Copy(plan, parameters), _Copy(native, parameters)
     # Draws of its own: those of the program stay as they are.
     generator = torch.Generator().manual_seed(0)
-    inputs = [torch.randn(tensor.shape, generator=generator) for tensor in tensors[: plan.count]]
+    # Parameters of its own, which nobody writes to meanwhile, and of which none is zero, as new biases are.
+    parameters = [
+        tensor + _random(torch.rand, tensor, generator) * _AWAY_FROM_ZERO for tensor in tensors[plan.count :]
+    ]
+    old, new = _Copy(plan, parameters), _Copy(native, parameters)
+    inputs = [_random(torch.randn, tensor, generator) for tensor in tensors[: plan.count]]
     for scaled in (inputs, [10.0 * tensor for tensor in inputs]):
         if not all(map(_is_close, new(scaled), old(scaled))):
             return None
+    calls = max(1, min(_CALLS, int(_ENOUGH / _seconds(old, inputs))))
     ways: dict[str, Callable[[], Callable[[], Any]]] = {
-        _OTHER: lambda: functools.partial(_repeat, old, inputs),
-        _NATIVE: lambda: functools.partial(_repeat, new, inputs),
+        _OTHER: lambda: functools.partial(_repeat, old, inputs, calls),
+        _NATIVE: lambda: functools.partial(_repeat, new, inputs, calls),
     }
     tuner = Tuner()
     fastest = tuner.choose(native.key, ways)
@@ -200,12 +208,27 @@ class _Copy:
         return self._function(0, *inputs, *self._rest)  # type: ignore[no-any-return]
 
 
-def _repeat(plan: _Copy, inputs: Sequence[Tensor]) -> None:
-    for _ in range(_CALLS):
+def _random(draw: Callable[..., Tensor], like: Tensor, generator: torch.Generator) -> Tensor:
+    return draw(like.shape, generator=generator, dtype=torch.float32, device="cpu")
+
+
+def _seconds(plan: _Copy, inputs: Sequence[Tensor]) -> float:
+    begin = time.perf_counter()
+    plan(inputs)
+    return time.perf_counter() - begin
+
+
+def _repeat(plan: _Copy, inputs: Sequence[Tensor], calls: int) -> None:
+    for _ in range(calls):
         plan(inputs)
 
 
 def _is_close(found: Tensor, expected: Tensor) -> bool:
     largest = float(expected.abs().max())
     same = found.shape == expected.shape and found.stride() == expected.stride()
-    return same and torch.allclose(found, expected, rtol=_RELATIVE, atol=_OF_LARGEST * largest)
+    # Everything would be close to an infinite value.
+    return (
+        same
+        and math.isfinite(largest)
+        and torch.allclose(found, expected, rtol=_RELATIVE, atol=_OF_LARGEST * largest)
+    )

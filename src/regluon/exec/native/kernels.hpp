@@ -1,9 +1,8 @@
 // Layers of small networks as templates over their sizes. All values are float32 and lie without gaps. A vector
 // that would reach over the end of a row starts earlier instead, and computes some elements twice.
 
-#include <math.h>
+// Functions of the C library are called as builtins: the C++ headers for them take longer to read than all this.
 #include <stdint.h>
-#include <string.h>
 
 namespace {
 
@@ -51,20 +50,20 @@ struct Relu {
     float operator()(float x) const { return x < 0 ? 0 : x; }
 };
 struct Sigmoid {
-    float operator()(float x) const { return 1 / (1 + expf(-x)); }
+    float operator()(float x) const { return 1 / (1 + __builtin_expf(-x)); }
 };
 struct Tanh {
-    float operator()(float x) const { return tanhf(x); }
+    float operator()(float x) const { return __builtin_tanhf(x); }
 };
 struct Silu {
-    float operator()(float x) const { return x / (1 + expf(-x)); }
+    float operator()(float x) const { return x / (1 + __builtin_expf(-x)); }
 };
 struct Gelu {
-    float operator()(float x) const { return 0.5f * x * (1 + erff(x * 0.70710678f)); }
+    float operator()(float x) const { return 0.5f * x * (1 + __builtin_erff(x * 0.70710678f)); }
 };
 struct GeluTanh {
     float operator()(float x) const {
-        return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+        return 0.5f * x * (1 + __builtin_tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
     }
 };
 struct Leaky {
@@ -89,7 +88,7 @@ template <class Activation> inline void unary(const float *x, float *y, int64_t 
     for (int64_t i = 0; i < size; i++) y[i] = activation(x[i]);
 }
 
-inline void copy(const float *x, float *y, int64_t size) { memcpy(y, x, sizeof(float) * size); }
+inline void copy(const float *x, float *y, int64_t size) { __builtin_memcpy(y, x, sizeof(float) * size); }
 
 inline void add(const float *a, const float *b, float *y, int64_t size) {
     for (int64_t i = 0; i < size; i++) y[i] = a[i] + b[i];
@@ -173,12 +172,12 @@ template <int Channels, int Height, int Width, bool Last> struct Image {
 
 // With a border of zeros, in the same order.
 template <class From, class To, int Top, int Left> inline void pad(const float *x, float *y) {
-    memset(y, 0, sizeof(float) * To::size);
+    __builtin_memset(y, 0, sizeof(float) * To::size);
     constexpr int kPlanes = From::last ? 1 : From::channels;
     constexpr int kRun = From::last ? From::width * From::channels : From::width;
     for (int c = 0; c < kPlanes; c++)
         for (int h = 0; h < From::height; h++)
-            memcpy(y + c * To::channel + (h + Top) * To::row + Left * To::column,
+            __builtin_memcpy(y + c * To::channel + (h + Top) * To::row + Left * To::column,
                    x + c * From::channel + h * From::row, sizeof(float) * kRun);
 }
 
@@ -307,7 +306,7 @@ inline void pooling(const float *x, float *y) {
                           end_w = least(left + By::kw, From::width);
                 float *to = y + plane * To::channel + h * To::row + w * To::column;
                 const float *from = x + plane * From::channel;
-                for (int c = 0; c < kInner; c++) to[c] = Max ? -INFINITY : 0.0f;
+                for (int c = 0; c < kInner; c++) to[c] = Max ? -__builtin_inff() : 0.0f;
                 for (int i = first_h; i < end_h; i++)
                     for (int j = first_w; j < end_w; j++) {
                         const float *at = from + i * From::row + j * From::column;
@@ -331,7 +330,7 @@ template <class From, class To, class By, bool Max> inline void inner_pooling(co
             float *to = y + plane * To::channel + h * To::row;
             for (int w = 0; w < To::width; w++)
                 for (int c = 0; c < kInner; c++) {
-                    float found = Max ? -INFINITY : 0.0f;
+                    float found = Max ? -__builtin_inff() : 0.0f;
 #pragma GCC unroll 8
                     for (int i = 0; i < By::kh; i++) {
 #pragma GCC unroll 8
@@ -351,9 +350,10 @@ template <int Size, bool Logarithm> inline void softmax(const float *x, float *y
     for (int64_t r = 0; r < rows; r++, x += Size, y += Size) {
         float most = x[0], sum = 0;
         for (int i = 1; i < Size; i++) most = x[i] > most ? x[i] : most;
-        for (int i = 0; i < Size; i++) sum += y[i] = expf(x[i] - most);
-        const float by = Logarithm ? most + logf(sum) : 1 / sum;
-        for (int i = 0; i < Size; i++) y[i] = Logarithm ? x[i] - by : y[i] * by;
+        for (int i = 0; i < Size; i++) sum += y[i] = __builtin_expf(x[i] - most);
+        // The largest goes first, since a sum of both would lose the digits of the smaller one.
+        const float by = Logarithm ? __builtin_logf(sum) : 1 / sum;
+        for (int i = 0; i < Size; i++) y[i] = Logarithm ? x[i] - most - by : y[i] * by;
     }
 }
 
@@ -364,7 +364,7 @@ inline void layer_norm(const float *x, const float *gamma, const float *beta, fl
         for (int i = 0; i < Size; i++) mean += x[i];
         mean /= Size;
         for (int i = 0; i < Size; i++) variance += (x[i] - mean) * (x[i] - mean);
-        const float by = 1 / sqrtf(variance / Size + epsilon);
+        const float by = 1 / __builtin_sqrtf(variance / Size + epsilon);
         for (int i = 0; i < Size; i++) y[i] = (x[i] - mean) * by * gamma[i] + beta[i];
     }
 }

@@ -121,7 +121,7 @@ def runtime_now() -> Runtime | None:
     """The runtime, waited for; to be called in the background."""
     with _Shared.lock:
         if _Shared.found is None:
-            library = compiler.library(Path(__file__).with_name("runtime.cpp").read_text())
+            library = compiler.library(Path(__file__).with_name("runtime.cpp").read_text(encoding="utf-8"))
             if library is not None:
                 _Shared.found = Runtime(library)
         return _Shared.found

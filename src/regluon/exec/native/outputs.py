@@ -18,8 +18,9 @@ def maker(
     shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format = torch.contiguous_format
 ) -> Callable[[], Tensor]:
     """A function that makes a tensor without values."""
-    like = torch.empty(shape, dtype=dtype, memory_format=layout)
+    make = functools.partial(torch.empty, shape, dtype=dtype, device="cpu", memory_format=layout)
+    like = make()
     if like.numel() * like.element_size() <= _SMALL:
         # Half the time, since no shape is read.
         return functools.partial(torch.empty_like, like)
-    return functools.partial(torch.empty, shape, dtype=dtype, memory_format=layout)
+    return make

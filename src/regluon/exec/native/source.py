@@ -27,6 +27,8 @@ _ALIGNMENT = 16
 # A graph with more multiplications in a call, more layers or more weights is no small one: other kernels are
 # as fast, and the compiler takes long.
 _MOST_WORK, _MOST_STEPS, _MOST_WEIGHTS = 30_000_000, 64, 2_000_000
+# Units, filters or pixels of a row: for every few vectors of them the compiler writes a loop of its own.
+_LONGEST_ROW = 4096
 # Samples that one thread takes through all layers together.
 _LARGEST_BLOCK = 8
 _ACTIVATIONS = {
@@ -238,6 +240,7 @@ class _Generator:
 
     def _dense(self, node: Node, shape: tuple[int, ...]) -> _Value:
         units, width = _known(node.inputs[1])
+        _check_row(units)
         value = self._of(node.inputs[0])
         if value.last is not None and value.buffer.size == width:
             # The weights are put in the order in which the image lies.
@@ -265,6 +268,7 @@ class _Generator:
         packed = self._constant(node.inputs[1], filters, (1, 2, 3, 0))
         bias = self._bias(node, shape[0])
         last = value.last is not None or not _over_pixels(shape, stride[1])
+        _check_row(shape[0] if last else shape[2])
         residual = self._residual(node, shape, last)
         self.work += math.prod(shape) * math.prod(filters[1:])
         images = f"{_image(value.shape, value.last is not None)}, {_image(shape, last)}"
@@ -363,10 +367,17 @@ def _known(entry: Entry) -> tuple[int, ...]:
     return tuple(shape)
 
 
+def _check_row(size: int) -> None:
+    if size > _LONGEST_ROW:
+        raise Unsuited("rows that are too long")
+
+
 def _number(value: float) -> str:
     number = float(value)
     if not math.isfinite(number):
-        return "-INFINITY" if number < 0 else "INFINITY" if number > 0 else "NAN"
+        return (
+            "-__builtin_inff()" if number < 0 else "__builtin_inff()" if number > 0 else '__builtin_nanf("")'
+        )
     return f"{number!r}f"
 
 

@@ -69,7 +69,7 @@ def write(steps: Sequence[Step], inputs: int, outputs: int, block: int) -> str:
     """
     _into_loops(steps)
     memory = _place(steps, block)
-    lines = [Path(__file__).with_name("kernels.hpp").read_text()]
+    lines = [Path(__file__).with_name("kernels.hpp").read_text(encoding="utf-8")]
     lines.append('extern "C" void regluon_run(void **addresses, int64_t first, int64_t end) {')
     lines += [f"    const float *x{i} = static_cast<const float *>(addresses[{i}]);" for i in range(inputs)]
     lines.append(f"    const float *weights = static_cast<const float *>(addresses[{inputs}]);")

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import mmap
 import platform
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+from .lookup import addresses
 
 __all__ = ["Descriptor", "Library", "Primitive", "Unsupported", "contiguous_strides", "library"]
 
@@ -107,6 +107,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (_p, _p, _int, _p, _p, _p, _float, ctypes.c_uint, _p, _p),
     ),
     "pooling_forward_primitive_desc_create": (_int, (_p, _p, _int, _int, *[_p] * 8)),
+    "pooling_backward_primitive_desc_create": (_int, (_p, _p, _int, *[_p] * 9)),
     "eltwise_forward_primitive_desc_create": (_int, (_p, _p, _int, _int, _p, _p, _float, _float, _p)),
     "binary_primitive_desc_create": (_int, (_p, _p, _int, _p, _p, _p, _p)),
     "concat_primitive_desc_create": (_int, (_p, _p, _p, _int, _int, _p, _p)),
@@ -138,68 +139,11 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 # Looking up ----------------------------------------------------------------------
 
-_SYMBOL = np.dtype(
-    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
-)
-_SYMBOL_TABLE = 2
-
 
 def _addresses(path: Path) -> dict[str, int]:
-    """Where the functions of ``_FUNCTIONS`` are in this process.
-
-    The symbol table of the file (ELF, 64 bit) gives their places in the library; where the library is, is
-    told by functions that are exported as well.
-    """
-    with path.open("rb") as file:
-        # Closed when the arrays that look into it are gone: a copy would take as long as all the rest.
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if content[:6] != b"\x7fELF\x02\x01":
-        raise OSError(f"{path} is no 64-bit ELF file")
-    (start,) = struct.unpack_from("<Q", content, 0x28)
-    size, count = struct.unpack_from("<HH", content, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", content, start + i * size) for i in range(count)]
-    table = next((s for s in sections if s[1] == _SYMBOL_TABLE), None)
-    if table is None:
-        raise OSError(f"{path} has no symbol table")
-    text = sections[table[6]]
-    symbols = np.frombuffer(content, _SYMBOL, table[5] // _SYMBOL.itemsize, table[4])
-    names = np.frombuffer(content, np.uint8, text[5], text[4])
-    # Functions, and of them those whose names begin with "dnnl_".
-    found = symbols[(symbols["info"] & 15 == 2) & (symbols["section"] != 0)]
-    kept = found
-    for offset, letter in enumerate(b"dnnl_"):
-        places = np.minimum(kept["name"].astype(np.int64) + offset, len(names) - 1)
-        kept = kept[names[places] == letter]
-    wanted = {f"dnnl_{name}".encode(): name for name in _FUNCTIONS}
-    values: dict[str, int] = {}
-    for place, value in zip(kept["name"].astype(np.int64), kept["value"], strict=True):
-        name = wanted.get(names[place : place + 80].tobytes().split(b"\0", 1)[0])
-        if name is not None:
-            values[name] = int(value)
-    missing = _FUNCTIONS.keys() - values.keys()
-    if missing:
-        raise OSError(f"{path} does not name {', '.join(sorted(missing))}")
-    base = _base(path, found, names)
-    return {name: base + value for name, value in values.items()}
-
-
-def _base(path: Path, symbols: Any, names: Any) -> int:
-    """Where the library lies in memory: two exported functions must agree."""
-    loaded = ctypes.CDLL(str(path))
-    exported = symbols[(symbols["info"] >> 4 == 1) & (symbols["other"] & 3 == 0)]
-    bases: list[int] = []
-    for symbol in exported[:: max(1, len(exported) // 50)]:
-        place = int(symbol["name"])
-        name = names[place : place + 2000].tobytes().split(b"\0", 1)[0].decode("ascii", "replace")
-        try:
-            address = ctypes.cast(getattr(loaded, name), _pointer).value
-        except AttributeError:
-            continue
-        assert address is not None
-        bases.append(address - int(symbol["value"]))
-    if len(bases) < 2 or len(set(bases)) != 1:
-        raise OSError(f"{path} does not lie in memory where its symbol table says")
-    return bases[0]
+    """Where the functions of ``_FUNCTIONS`` are in this process."""
+    found = addresses(path, [f"dnnl_{name}" for name in _FUNCTIONS], "dnnl_")
+    return {name: found[f"dnnl_{name}"] for name in _FUNCTIONS}
 
 
 @functools.cache
@@ -473,6 +417,29 @@ class Library:
         window = (_Dims(*stride), _Dims(*kernel), gaps, _Dims(*before), _Dims(*after))
         return self._primitive(
             "pooling_forward", self.engine, _FORWARD_INFERENCE, POOLING[kind], source, destination, *window
+        )
+
+    def pooling_training(
+        self,
+        data: Descriptor,
+        result: Descriptor,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        before: Sequence[int],
+        after: Sequence[int],
+    ) -> tuple[Primitive, Primitive]:
+        """Maximum pooling that tells where the maxima are, and the gradient of its data."""
+        window = (_Dims(*stride), _Dims(*kernel), _Dims(*[0] * len(kernel)), _Dims(*before), _Dims(*after))
+        plain, images = self._attributes(), (data.pointer, result.pointer)
+        forward = (self.engine, _FORWARD_TRAINING, POOLING["max"], *images, *window, plain.pointer)
+        create = "pooling_forward_primitive_desc_create"
+        hint = _Owned(self.create(create, *forward), self.primitive_desc_destroy)
+        backward = (self.engine, POOLING["max"], *images, *window, hint.pointer, plain.pointer)
+        return (
+            Primitive(self, self.create(create, *forward), "pooling"),
+            Primitive(
+                self, self.create("pooling_backward_primitive_desc_create", *backward), "pooling_backward"
+            ),
         )
 
     def eltwise(self, source: Descriptor, kind: str, scalars: Sequence[float]) -> Primitive:

@@ -13,14 +13,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...base.pool import empty_images
 from . import interface
 from .interface import Descriptor, Library, Unsupported
 from .training import Kernel
 
 __all__ = ["NormForm", "Normalized", "norm_kernels_for"]
 
-_CHANNELS_LAST = torch.channels_last
 _MOST_FORMS = 1024
+_ADDRESS = Tensor.data_ptr
 
 
 class NormForm(NamedTuple):
@@ -83,10 +84,10 @@ class NormKernels:
     def run(self, data: Tensor, gamma: Tensor, beta: Tensor) -> Normalized | None:
         """The normalized images; None where they are not finite, since the rectifier here takes NaN for 0."""
         mean, variance = torch.empty_like(gamma), torch.empty_like(gamma)
-        result = torch.empty(self.form.data, dtype=self.form.dtype, memory_format=_CHANNELS_LAST)
+        result = empty_images(self.form.data, self.form.dtype)
         mask = torch.empty(self._mask, dtype=torch.uint8)
-        held = [mask] if self._mask else []
-        self._kernels()[0](data, mean, variance, gamma, *held, beta, result)
+        held = (mask,) if self._mask else ()
+        self._kernels()[0](*map(_ADDRESS, (data, mean, variance, gamma, *held, beta, result)))
         # A factor or an offset that is not finite makes such values, too.
         if self.form.relu and not math.isfinite(float(torch.dot(mean, variance) + torch.dot(gamma, beta))):
             return None
@@ -96,10 +97,11 @@ class NormKernels:
         self, gradient: Tensor, data: Tensor, gamma: Tensor, mean: Tensor, variance: Tensor, mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of the images, of gamma and of beta."""
-        by_data = torch.empty(self.form.data, dtype=self.form.dtype, memory_format=_CHANNELS_LAST)
+        by_data = empty_images(self.form.data, self.form.dtype)
         by_gamma, by_beta = torch.empty_like(gamma), torch.empty_like(gamma)
-        held = [mask] if self._mask else []
-        self._kernels()[1](data, mean, variance, gamma, *held, gradient, by_data, by_gamma, by_beta)
+        held = (mask,) if self._mask else ()
+        given = (data, mean, variance, gamma, *held, gradient, by_data, by_gamma, by_beta)
+        self._kernels()[1](*map(_ADDRESS, given))
         return by_data, by_gamma, by_beta
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...base.memory import give_back, in_large_pages
 from ...graph.node import Entry, Node
 from .. import native
 from ..partition import Subgraph
@@ -28,9 +29,11 @@ from . import interface
 from .forms import shape_at
 from .interface import Descriptor, Library, Primitive
 
-__all__ = ["Built", "Place", "Region", "Step", "Value", "plan_memory", "region_of", "watched"]
+__all__ = ["ALIGNMENT", "Built", "Place", "Region", "Step", "Value", "plan_memory", "region_of", "watched"]
 
-_ALIGNMENT = 64
+ALIGNMENT = 64
+# Bytes between layers for which the heap is tidied.
+_MUCH = 16 << 20
 # With more buffers than this, it takes long to place the largest ones first.
 _MOST_BY_SIZE = 512
 _CHANNELS_LAST = torch.channels_last
@@ -258,7 +261,7 @@ def _smallest_gap(used: list[tuple[int, int, int]], size: int) -> int:
     for low, high, _ in used:
         if size <= low - free and (found < 0 or low - free < best):
             best, found = low - free, free
-        free = max(free, -(-high // _ALIGNMENT) * _ALIGNMENT)
+        free = max(free, -(-high // ALIGNMENT) * ALIGNMENT)
     return free if found < 0 else found
 
 
@@ -295,8 +298,12 @@ class _Run:
         outputs: list[tuple[tuple[int, ...], torch.dtype, torch.memory_format]],
     ) -> None:
         total = max(part.total for part in built.parts)
-        self._memory = torch.empty(total + _ALIGNMENT, dtype=torch.uint8)
-        base = -(-self._memory.data_ptr() // _ALIGNMENT) * _ALIGNMENT
+        if total >= _MUCH:
+            # What packing left behind is not of use to a block of this size.
+            give_back()
+        self._memory = torch.empty(total + ALIGNMENT, dtype=torch.uint8)
+        in_large_pages(self._memory.data_ptr(), total)
+        base = -(-self._memory.data_ptr() // ALIGNMENT) * ALIGNMENT
         self._calls = _Calls(api, region, built, base)
         self._outputs = [native.maker(*each) for each in outputs]
         self._inputs = len(region.inputs)

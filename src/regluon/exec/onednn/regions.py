@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import count
+from itertools import accumulate, count
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...base.memory import in_large_pages
+from ...base.memory import give_back
+from ...base.pool import empty_bytes
 from ...graph.node import Entry, Node, topological
 from ...ops.internal import InternalOp, Slot, constant_op
 from ...passes.rewrite import Settings, make
@@ -24,7 +27,7 @@ from .blocks import counts_in_blocks, gains_by_blocks
 from .builder import Refused, build
 from .forms import is_work, may_work, shape_at, suits
 from .interface import Descriptor, Library
-from .region import Built, Region
+from .region import ALIGNMENT, Built, Region
 from .slices import build_in_slices, gains_by_slices, has_large_values, sizes_of_slices
 
 __all__ = ["use_regions"]
@@ -32,6 +35,8 @@ __all__ = ["use_regions"]
 _SINGLE = "single kernels"
 # A region with so many layers, for which there are other formats, is not measured against single kernels.
 _MANY = 10
+# Bytes of parameters for which the heap is tidied before they are packed.
+_MUCH = 32 << 20
 
 
 def use_regions(
@@ -46,12 +51,22 @@ def use_regions(
     api = interface.library()
     if api is None:
         return list(entries)
+    if _weighs_much(entries, settings):
+        # What initializing left behind would stay below the packed weights.
+        give_back()
     refused: set[str] = set()
     while True:
         try:
             return _placed(api, entries, settings, layouts, refused, tuner)
         except Refused as refusal:
             refused.add(refusal.name)
+
+
+def _weighs_much(entries: Sequence[Entry], settings: Settings) -> bool:
+    """Whether the parameters of a graph take so much memory that holes between them are worth a search."""
+    parameters = [node for node in topological(entries) if id(node) in settings.constants]
+    specs = [spec for node in parameters for spec in node.specs or ()]
+    return sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in specs) >= _MUCH
 
 
 def _placed(
@@ -141,10 +156,11 @@ def _ways(
 
     def region(name: str) -> Callable[[], Any] | None:
         outputs = made(name)
-        return None if outputs is None else _trial(group, outputs, settings, numbers)
+        # For most of the weights that a region does not pack, only their type matters.
+        return None if outputs is None else _trial(group, outputs, settings, numbers, _repeated)
 
     def single() -> Callable[[], Any]:
-        return _trial(group, choose_kernels(group.outputs, settings, tuner), settings, numbers)
+        return _trial(group, choose_kernels(group.outputs, settings, tuner), settings, numbers, random_value)
 
     ways: dict[str, Callable[[], Callable[[], Any] | None]] = {name: partial(region, name) for name in names}
     if len(ways) == 1 or sum(map(is_work, group.nodes)) < _MANY:
@@ -175,17 +191,22 @@ def _cut(outputs: Sequence[Entry], inputs: Sequence[Entry]) -> tuple[list[Entry]
 
 
 def _trial(
-    group: Subgraph, outputs: Sequence[Entry], settings: Settings, numbers: list[Tensor]
+    group: Subgraph,
+    outputs: Sequence[Entry],
+    settings: Settings,
+    numbers: list[Tensor],
+    weight: Callable[[Entry], Tensor],
 ) -> Callable[[], Any]:
     """A run of nodes that compute a group's outputs, on random values.
 
-    Packed weights, which take long to make, are any ``numbers``, which other trials use as well.
+    Packed weights, which take long to make, are any ``numbers``, which other trials use as well. All else
+    that is made of parameters is made of what ``weight`` gives for them.
     """
     cut, changing = _cut(outputs, [entry for entry in group.inputs if not settings.is_constant(entry)])
     entries, made, sources = split(cut, settings)
     others = [entry for entry in sources if entry.node.op is not PACK]
     variables = [node for node in topological(others) if node.op is None]
-    weights = [random_value(Entry(node, 0)) for node in variables]
+    weights = [weight(Entry(node, 0)) for node in variables]
     with torch.no_grad():
         rest = iter(Program(variables, others, False, False)(0, weights) if others else ())
     places = count()
@@ -207,6 +228,12 @@ def _trial(
     return run
 
 
+def _repeated(entry: Entry) -> Tensor:
+    """One number in the shape and type of an entry: filling memory would take most of a trial."""
+    assert entry.spec is not None
+    return torch.full((), 0.5).to(entry.spec.dtype).expand(entry.spec.shape)
+
+
 def _numbers(known: list[Tensor], place: int, size: int) -> Tensor:
     """So many bytes of numbers of a usual size in any floating type."""
     if place == len(known):
@@ -224,16 +251,17 @@ def _has_few_channels(entry: Entry) -> bool:
 
 def _node_of(region: Region, group: Subgraph, inputs: list[Entry]) -> list[Entry]:
     """The region as a node of the graph, with the weights packed for it."""
+    together = _Together([target.size for _, _, target in region.packing])
     packed = [
         make(
             PACK,
             entry.node,
             [entry],
-            {"source": source, "target": target},
+            {"source": source, "target": target, "place": (together, index)},
             [entry.spec],  # type: ignore[list-item]
             f"{entry.node.name}_packed",
         )
-        for entry, source, target in region.packing
+        for index, (entry, source, target) in enumerate(region.packing)
     ]
     operands = [*inputs, *packed, *region.constants]
     count = len(group.outputs)
@@ -245,13 +273,37 @@ def _node_of(region: Region, group: Subgraph, inputs: list[Entry]) -> list[Entry
     return [Entry(first.node, index) for index in range(count)]
 
 
-def _pack(weight: Tensor, *, source: Descriptor, target: Descriptor) -> Tensor:
-    """A weight in the format that a primitive wants."""
+class _Together:
+    """The packed weights of a region as parts of one block, so that large pages have no gaps between them."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._ends = list(accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes))
+        self._lock = threading.Lock()
+        self._block: Tensor | None = None
+        self._given: set[int] = set()
+
+    def part(self, index: int, size: int) -> Tensor:
+        """Memory for a weight, which no other part of the block in use overlaps."""
+        with self._lock:
+            if self._block is None or index in self._given:
+                self._block, self._given = empty_bytes(self._ends[-1]), set()
+            start = self._ends[index - 1] if index else 0
+            made = self._block[start : start + size]
+            self._given.add(index)
+            if len(self._given) == len(self._ends):
+                # From now on it lives as long as its parts do.
+                self._block = None
+            return made
+
+
+def _pack(
+    weight: Tensor, *, source: Descriptor, target: Descriptor, place: tuple[_Together, int]
+) -> Tensor:
+    """A weight in the format that a primitive wants, where the others of its region lie."""
     api = interface.library()
     assert api is not None
-    plain, packed = weight.contiguous(), torch.empty(target.size, dtype=torch.uint8)
-    in_large_pages(packed.data_ptr(), target.size)
-    packed.zero_()
+    together, index = place
+    plain, packed = weight.contiguous(), together.part(index, target.size).zero_()
     api.run_once(
         api.reorder(source, target),
         {interface.SOURCE: plain.data_ptr(), interface.DESTINATION: packed.data_ptr()},
@@ -259,4 +311,4 @@ def _pack(weight: Tensor, *, source: Descriptor, target: Descriptor) -> Tensor:
     return packed
 
 
-PACK = constant_op("pack_weight", _pack, "source", "target")
+PACK = constant_op("pack_weight", _pack, "source", "target", "place")

@@ -8,7 +8,7 @@ and the memory of a call. Images that remain have primitives of their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import torch
@@ -30,7 +30,7 @@ from ..partition import Subgraph
 from .forms import FLATTENINGS, PRODUCTS, shape_at
 from .region import Built, Region
 
-__all__ = ["batch_of", "build_in_slices", "gains_by_slices", "is_large", "sizes_of_slices"]
+__all__ = ["batch_of", "build_in_slices", "gains_by_slices", "has_large_values", "sizes_of_slices"]
 
 _CONVOLUTIONS = (CONVOLUTION, QUANTIZED_CONVOLUTION)
 # Each image is computed by itself, where all values have the images along their first axis.
@@ -93,9 +93,9 @@ def gains_by_slices(group: Subgraph) -> bool:
     return all(node.specs and node.specs[0].dtype is torch.float32 for node in convolutions)
 
 
-def is_large(group: Subgraph) -> bool:
+def has_large_values(nodes: Iterable[Node]) -> bool:
     """Whether the result of a layer takes more than a few caches."""
-    specs = [spec for node in group.nodes for spec in node.specs or ()]
+    specs = [spec for node in nodes for spec in node.specs or ()]
     return any(math.prod(spec.shape) * spec.dtype.itemsize > _LARGE for spec in specs)
 
 

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...base.pool import empty_images
 from ...ops.internal import channels_last
+from ...runtime import targets
 from . import interface
 from .interface import Descriptor, Library, Primitive, Unsupported, execution_arguments
 
 __all__ = ["Form", "Kernel", "convolution", "kernels_for"]
 
-_CHANNELS_LAST = torch.channels_last
 _MOST_FORMS = 1024
 
 
@@ -51,6 +52,24 @@ class Form(NamedTuple):
         return (self.data[0], self.weight[0], *sizes)
 
 
+class _Workspace(threading.local):
+    """Memory that a thread's kernels use while they run, and nothing after."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, tuple[int, Tensor | None]] = {}
+
+    def at(self, purpose: str, size: int) -> int:
+        """The address of ``size`` bytes."""
+        held, block = self._blocks.get(purpose, (0, None))
+        if block is None or held < size:
+            block = torch.empty(size, dtype=torch.uint8)
+            self._blocks[purpose] = size, block
+        return block.data_ptr()
+
+
+workspace = _Workspace()
+
+
 class Kernel:
     """A primitive with the memory objects that one thread executes it on."""
 
@@ -62,26 +81,29 @@ class Kernel:
             places = {**places, interface.SCRATCHPAD: space}
         memories = [(place, api.memory(descriptor, 0)) for place, descriptor in places.items()]
         self._memories = [memory for _, memory in memories]
+        self._pointers = [memory.pointer for memory in self._memories]
         self._array = execution_arguments(memories)
         self._stream = api.stream()
+        self._given = (primitive.pointer, self._stream.pointer, len(self._array), self._array)
         self._set, self._execute = api.memory_set_data_handle, api.primitive_execute
+        # Values lie where they lay in the last step, more often than not.
+        self._last: tuple[int, ...] = (0,) * len(self._pointers)
 
-    def __call__(self, *tensors: Tensor) -> None:
-        """Execute on tensors in the order of the places."""
+    def __call__(self, *addresses: int) -> None:
+        """Execute on values at these addresses, in the order of the places."""
         if self._space:
-            tensors = (*tensors, torch.empty(self._space, dtype=torch.uint8))
-        for memory, tensor in zip(self._memories, tensors, strict=True):
-            self._set(memory.pointer, tensor.data_ptr())
-        if self._execute(self._primitive.pointer, self._stream.pointer, len(self._array), self._array):
+            addresses = (*addresses, workspace.at("scratchpad", self._space))
+        if addresses != self._last:
+            for pointer, address, last in zip(self._pointers, addresses, self._last, strict=True):
+                if address != last:
+                    self._set(pointer, address)
+            self._last = addresses
+        if self._execute(*self._given):
             raise RuntimeError("a primitive of oneDNN failed")
 
 
-class _Packing(NamedTuple):
-    """A change of the weights' format."""
-
-    primitive: Primitive
-    source: Descriptor
-    target: Descriptor
+# A primitive, and what is where; places without a value are left out.
+_Step = tuple[Primitive, dict[int, Descriptor | None]]
 
 
 class Kernels:
@@ -93,14 +115,27 @@ class Kernels:
         if form.groups > 1:
             weight = (form.groups, weight[0] // form.groups, *weight[1:])
         rows, any_weight = api.plain(weight, form.weight_dtype), api.any(weight, dtype)
-        self._data, self._result = (self._images(shape) for shape in (form.data, form.result))
-        self._bias = api.plain((form.weight[0],), dtype) if form.bias else None
+        data, result = (self._images(shape) for shape in (form.data, form.result))
+        bias = api.plain((form.weight[0],), dtype) if form.bias else None
         settings = (form.stride, form.dilate, form.pad)
-        given = (self._data, any_weight, self._bias, self._result, *settings)
-        self.forward, self.by_data, self.by_weight = api.convolution_training(*given)
-        self._to_forward = self._packing(rows, self.forward.weights)
-        self._to_data = self._packing(rows, self.by_data.weights)
-        self._from_weight = self._packing(self.by_weight.weights_gradient, rows)
+        primitives = api.convolution_training(data, any_weight, bias, result, *settings)
+        self.forward, self.by_data, self.by_weight = primitives
+        steps: dict[str, _Step] = {
+            "forward": (self.forward, _forward_places(self.forward, data, bias, result)),
+            "data": (self.by_data, _data_places(self.by_data, data, result)),
+            "weight": (self.by_weight, _weight_places(self.by_weight, data, bias, result)),
+        }
+        # Bytes of the weights as a kernel wants them, 0 where they may stay as they are.
+        self._sizes = {
+            "pack": self._add_packing(steps, "pack", rows, self.forward.weights),
+            "pack_data": self._add_packing(steps, "pack_data", rows, self.by_data.weights),
+            "unpack": self._add_packing(steps, "unpack", self.by_weight.weights_gradient, rows),
+        }
+        self._steps = {
+            name: (primitive, {place: each for place, each in places.items() if each is not None})
+            for name, (primitive, places) in steps.items()
+        }
+        self._result_shape = form.result
         self._local = threading.local()
 
     def _images(self, shape: tuple[int, ...]) -> Descriptor:
@@ -108,79 +143,92 @@ class Kernels:
         strides = (channels * height * width, 1, channels * width, channels)
         return self._api.plain(shape, self.form.dtype, strides)
 
-    def _packing(self, source: Descriptor | None, target: Descriptor | None) -> _Packing | None:
+    def _add_packing(
+        self, steps: dict[str, _Step], name: str, source: Descriptor | None, target: Descriptor | None
+    ) -> int:
+        """Add a change of the weights' format where one is needed; gives the packed size."""
         assert source is not None and target is not None
         if source == target:
-            return None
-        return _Packing(self._api.reorder(source, target), source, target)
+            return 0
+        places: dict[int, Descriptor | None] = {interface.SOURCE: source, interface.DESTINATION: target}
+        steps[name] = self._api.reorder(source, target), places
+        return source.size if name == "unpack" else target.size
 
-    def _kernel(self, name: str, primitive: Primitive, places: dict[int, Descriptor | None]) -> Kernel:
+    def _kernel(self, name: str) -> Kernel:
         """The kernel with this thread's memory objects."""
         kernels = self._local.__dict__
-        found = kernels.get(name)
+        found: Kernel | None = kernels.get(name)
         if found is None:
-            there = {place: each for place, each in places.items() if each is not None}
-            found = kernels[name] = Kernel(self._api, primitive, there)
+            found = kernels[name] = Kernel(self._api, *self._steps[name])
         return found
 
-    def _packed(self, name: str, packing: _Packing | None, weight: Tensor) -> Tensor:
-        if packing is None:
-            return weight
-        places: dict[int, Descriptor | None] = {
-            interface.SOURCE: packing.source,
-            interface.DESTINATION: packing.target,
-        }
-        result = torch.empty(packing.target.size, dtype=torch.uint8)
-        self._kernel(name, packing.primitive, places)(weight, result)
-        return result
+    def _packed(self, name: str, weight: Tensor) -> int:
+        """Where the weights lie as a kernel wants them."""
+        size = self._sizes[name]
+        if not size:
+            return weight.data_ptr()
+        address = workspace.at("weights", size)
+        self._kernel(name)(weight.data_ptr(), address)
+        return address
 
     def run(self, data: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The convolution of channels-last images with rows-first weights."""
-        packed = self._packed("pack", self._to_forward, weight)
-        result = torch.empty(self.form.result, dtype=self.form.dtype, memory_format=_CHANNELS_LAST)
-        places = {
-            interface.SOURCE: self._data,
-            interface.WEIGHTS: self.forward.weights,
-            interface.BIAS: self._bias,
-            interface.DESTINATION: self._result,
-        }
-        given = [data, packed, result] if bias is None else [data, packed, bias, result]
-        self._kernel("forward", self.forward, places)(*given)
+        packed = self._packed("pack", weight)
+        result = empty_images(self._result_shape, self.form.dtype)
+        offset = () if bias is None else (bias.data_ptr(),)
+        self._kernel("forward")(data.data_ptr(), packed, *offset, result.data_ptr())
         return result
 
     def data_gradient(self, gradient: Tensor, weight: Tensor) -> Tensor:
         """The gradient of the images."""
-        packed = self._packed("pack_data", self._to_data, weight)
-        result = torch.empty(self.form.data, dtype=self.form.dtype, memory_format=_CHANNELS_LAST)
-        places = {
-            interface.DESTINATION_GRADIENT: self._result,
-            interface.WEIGHTS: self.by_data.weights,
-            interface.SOURCE_GRADIENT: self._data,
-        }
-        self._kernel("data", self.by_data, places)(gradient, packed, result)
+        packed = self._packed("pack_data", weight)
+        result = empty_images(self.form.data, self.form.dtype)
+        self._kernel("data")(gradient.data_ptr(), packed, result.data_ptr())
         return result
 
-    def weight_gradient(self, gradient: Tensor, data: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The gradients of the weights, rows first, and of the bias."""
-        form, packing = self.form, self._from_weight
-        result = torch.empty(form.weight, dtype=form.weight_dtype)
-        packed = result if packing is None else torch.empty(packing.source.size, dtype=torch.uint8)
+    def weight_gradient(
+        self, gradient: Tensor, data: Tensor, into: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The gradients of the weights, rows first and in ``into`` if that is given, and of the bias."""
+        form, size = self.form, self._sizes["unpack"]
+        result = torch.empty(form.weight, dtype=form.weight_dtype) if into is None else into
+        packed = workspace.at("weights", size) if size else result.data_ptr()
         bias = torch.empty(form.weight[0], dtype=form.dtype) if form.bias else None
-        places = {
-            interface.SOURCE: self._data,
-            interface.DESTINATION_GRADIENT: self._result,
-            interface.WEIGHTS_GRADIENT: self.by_weight.weights_gradient,
-            interface.BIAS_GRADIENT: self._bias,
-        }
-        given = [data, gradient, packed] if bias is None else [data, gradient, packed, bias]
-        self._kernel("weight", self.by_weight, places)(*given)
-        if packing is not None:
-            both: dict[int, Descriptor | None] = {
-                interface.SOURCE: packing.source,
-                interface.DESTINATION: packing.target,
-            }
-            self._kernel("unpack", packing.primitive, both)(packed, result)
+        offset = () if bias is None else (bias.data_ptr(),)
+        self._kernel("weight")(data.data_ptr(), gradient.data_ptr(), packed, *offset)
+        if size:
+            self._kernel("unpack")(packed, result.data_ptr())
         return result, bias
+
+
+def _forward_places(
+    forward: Primitive, data: Descriptor, bias: Descriptor | None, result: Descriptor
+) -> dict[int, Descriptor | None]:
+    return {
+        interface.SOURCE: data,
+        interface.WEIGHTS: forward.weights,
+        interface.BIAS: bias,
+        interface.DESTINATION: result,
+    }
+
+
+def _data_places(by_data: Primitive, data: Descriptor, result: Descriptor) -> dict[int, Descriptor | None]:
+    return {
+        interface.DESTINATION_GRADIENT: result,
+        interface.WEIGHTS: by_data.weights,
+        interface.SOURCE_GRADIENT: data,
+    }
+
+
+def _weight_places(
+    by_weight: Primitive, data: Descriptor, bias: Descriptor | None, result: Descriptor
+) -> dict[int, Descriptor | None]:
+    return {
+        interface.SOURCE: data,
+        interface.DESTINATION_GRADIENT: result,
+        interface.WEIGHTS_GRADIENT: by_weight.weights_gradient,
+        interface.BIAS_GRADIENT: bias,
+    }
 
 
 @functools.lru_cache(maxsize=_MOST_FORMS)
@@ -214,16 +262,15 @@ class _Convolution(torch.autograd.Function):
         needed = context.needs_input_grad[:3]
         if torch.is_grad_enabled():
             weight = weight.to(data.dtype)
-            by_data, by_weight, by_bias = _plain_gradients(
-                kernels.form, gradient, data, weight, bias, needed
-            )
+            by_data, by_weight, by_bias = _plain_gradients(kernels.form, gradient, data, weight, bias, needed)
             by_weight = None if by_weight is None else by_weight.to(kernels.form.weight_dtype)
             return by_data, by_weight, by_bias, None
         gradient = channels_last(gradient)
         by_data = kernels.data_gradient(gradient, weight.contiguous()) if needed[0] else None
         by_weight, by_bias = None, None
         if any(needed[1:]):
-            by_weight, by_bias = kernels.weight_gradient(gradient, channels_last(data))
+            into = targets.take(weight)
+            by_weight, by_bias = kernels.weight_gradient(gradient, channels_last(data), into)
         return by_data, by_weight, by_bias, None
 
 

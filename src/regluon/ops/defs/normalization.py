@@ -63,12 +63,17 @@ def _commit_moving(auxiliary: Sequence[Tensor], outputs: Sequence[Tensor], attrs
     """``moving = momentum * moving + (1 - momentum) * batch`` for mean and variance, in place."""
     if attrs.get("use_global_stats"):
         return
-    keep = attrs["momentum"]
+    mean, inverse = outputs[1], outputs[2]
+    variance = inverse.pow(-2).sub_(attrs["eps"]).clamp_(min=0.0)
+    move_statistics(auxiliary, (mean, variance), attrs["momentum"])
+
+
+def move_statistics(moving: Sequence[Tensor], batch: Sequence[Tensor], keep: float) -> None:
+    """``moving = keep * moving + (1 - keep) * batch`` for mean and variance, in place."""
     with torch.no_grad():
-        mean, inverse = outputs[1], outputs[2]
-        variance = inverse.pow(-2).sub_(attrs["eps"]).clamp_(min=0.0)
-        for moving, batch in zip(auxiliary, (mean, variance), strict=True):
-            moving.mul_(keep).add_(batch.to(moving.dtype), alpha=1.0 - keep)
+        new = [part.to(old.dtype) for old, part in zip(moving, batch, strict=True)]
+        torch._foreach_mul_(list(moving), keep)
+        torch._foreach_add_(list(moving), new, alpha=1.0 - keep)
 
 
 def _batch_norm(
