@@ -11,6 +11,7 @@ import torch
 
 from regluon.base import pool
 from regluon.base.memory import lies_in_large_pages
+from regluon.exec.onednn.regions import _Together
 
 pytestmark = pytest.mark.skipif(not lies_in_large_pages(), reason="memory is not kept in large pages here")
 MEBIBYTE = 1 << 20
@@ -120,6 +121,19 @@ def test_threads_never_share_a_block(blocks: pool._Pool) -> None:
         thread.join()
     assert not wrong
     assert blocks.held == blocks.waiting
+
+
+def test_packed_weights_lie_side_by_side_and_each_version_in_memory_of_its_own() -> None:
+    together = _Together([100, 64, 1000])
+    first = [together.part(index, size) for index, size in ((1, 64), (0, 100), (2, 1000))]
+    starts = [part.data_ptr() - first[1].data_ptr() for part in first]
+    assert starts == [128, 0, 192]
+    second = [together.part(index, size) for index, size in ((0, 100), (1, 64))]
+    # Asked for again before all were given: another thread packs as well.
+    third = together.part(1, 64)
+    for number, part in enumerate([*first, *second, third]):
+        part.fill_(number)
+    assert [int(part.sum()) // part.numel() for part in [*first, *second, third]] == list(range(6))
 
 
 TRAINING = """

@@ -476,3 +476,20 @@ def test_export_leaves_hooks_out_and_says_so(style: Any, tmp_path: Any) -> None:
         str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params")
     )
     style.assert_same(loaded(x), expected)
+
+
+@pytest.mark.parametrize("dtype", [None, "float64", "int32"])
+def test_an_array_made_of_a_recorded_one_is_a_copy_in_the_graph(dtype: str | None) -> None:
+    class Block(mx.gluon.HybridBlock):
+        def forward(self, x):
+            return mx.np.array(x, dtype=dtype) + 1
+
+    with mx.util.np_array(True), mx.util.np_shape(True):
+        net = Block()
+        net.hybridize()
+        for value in (1.5, 2.5, 3.5):
+            x = mx.np.full((2, 2), value)
+            expected = mx.np.array(x, dtype=dtype) + 1
+            result = net(x)
+            assert result.dtype == expected.dtype
+            numpy.testing.assert_array_equal(result.asnumpy(), expected.asnumpy())

@@ -65,7 +65,7 @@ class _Pool:
         self.held = self.waiting = 0
 
     def take(self, size: int) -> memoryview | None:
-        """A view of a block, which is in use until nothing refers to the view; None where there is no memory."""
+        """A view of a block, in use until nothing refers to the view; None where there is no memory."""
         with self._lock:
             self._note_returned()
             same = self._waiting.get(size)

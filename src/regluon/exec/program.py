@@ -17,6 +17,7 @@ from ..base.errors import MXNetError
 from ..graph.dims import evaluate
 from ..graph.node import Entry, Node, topological
 from ..ops.failure import translated
+from ..ops.internal import InternalOp
 from ..ops.opdef import run
 from ..runtime.gradient import kernel_outputs
 from ..runtime.state import State
@@ -57,6 +58,8 @@ class Program:
                     f"the variable {node.name} of this graph has no value: it is no input and no parameter"
                 )
         self._text: Text | None = None
+        # Whether the next run may do without the text: what fails is run again with it.
+        self._may_interpret = not (recording or training) and all(map(_may_run_twice, self.nodes))
         self._watched: Callable[..., Any] | None = None
 
     @property
@@ -104,10 +107,23 @@ class Program:
 
     def run(self, key: int, tensors: Sequence[Tensor], function: Any = None) -> tuple[Tensor, ...]:
         """The same without a profiler; ``function`` is a `watched` one that stands for this program's."""
+        if function is None and self._text is None and self._may_interpret:
+            self._may_interpret = False
+            try:
+                return self._interpreted(key, tensors)
+            except Exception:
+                # The function fails as well, and says at which line of the user's code.
+                pass
         try:
             return (function or self.function)(key, *tensors)  # type: ignore[no-any-return]
         except Exception as error:
             self.fail(error)
+
+    def _interpreted(self, key: int, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The results node by node: a program that runs once is not worth a function of its own."""
+        values = {id(node): tensor for node, tensor in zip(self.inputs, tensors, strict=True)}
+        frees = self.last_uses()
+        return tuple(interpret(self.outputs, values, self.training, key, frees=frees))
 
     def fail(self, error: Exception) -> NoReturn:
         """Raise what `_located` gives for an error of the function; the causes of both are kept."""
@@ -141,6 +157,13 @@ class Program:
         return type(translation)(f"{translation} (node {node.name}{where})")
 
 
+def _may_run_twice(node: Node) -> bool:
+    """Whether an operator writes to nothing and runs no code of the user; of bodies it is not known."""
+    op = node.op
+    assert op is not None
+    return not (isinstance(op, InternalOp) or op.mutates or op.opaque or "subgraphs" in node.attrs)
+
+
 def interpret(
     outputs: Sequence[Entry],
     values: dict[int, Tensor],
@@ -150,13 +173,15 @@ def interpret(
     watch: Callable[[Node, list[Tensor], tuple[Tensor, ...]], None] | None = None,
     memory: dict[int, tuple[Tensor, ...]] | None = None,
     before: Callable[[Node, list[Tensor]], list[Tensor]] | None = None,
+    frees: dict[int, list[Entry]] | None = None,
 ) -> list[Tensor]:
     """Run a graph node by node. ``values`` maps variables' ids to tensors; ``watch`` sees every node's
     values.
 
-    ``memory`` keeps results of nodes between calls; ``before`` may replace a node's inputs.
+    ``memory`` keeps results of nodes between calls; ``before`` may replace a node's inputs; ``frees`` are the
+    values that are not needed any more after each operator, by its place among them.
     """
-    results: dict[int, tuple[Tensor, ...]] = {} if memory is None else memory
+    results: dict[int, Any] = {} if memory is None else memory
 
     def tensor_of(entry: Any) -> Tensor:
         if entry.node.op is None:
@@ -166,6 +191,7 @@ def interpret(
                 raise MXNetError(f"the variable {entry.node.name} has no value") from None
         return results[id(entry.node)][entry.index]  # type: ignore[no-any-return]
 
+    place = 0
     for node in topological(outputs):
         if node.op is None or id(node) in results:
             continue
@@ -188,9 +214,14 @@ def interpret(
                 raise
             found = translated(node.op, error, tensors)
             raise MXNetError(f"{found} (node {node.name})") from error
-        results[id(node)] = made
+        results[id(node)] = made if frees is None else list(made)
         if watch is not None:
             watch(node, tensors, made)
+        if frees is not None:
+            del made, tensors
+            for entry in frees.get(place, ()):
+                results[id(entry.node)][entry.index] = None
+            place += 1
     if outputs and outputs[0].index == -1:
         return list(results[id(outputs[0].node)])
     return [tensor_of(entry) for entry in outputs]

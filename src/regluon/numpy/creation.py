@@ -63,6 +63,10 @@ def array(object: Any, dtype: Any = None, device: Any = None, ctx: Any = None) -
     if isinstance(object, list | tuple) and object and all(is_value(item) for item in object):
         stacked = apply("stack", object, axis=0)
         return stacked if dtype is None else stacked.astype(dtype)
+    if isinstance(object, kinds.nd) and object._s is not None:
+        # While a block is recorded, the copy is a part of its graph.
+        recorded = object.copy().as_np_ndarray()
+        return recorded if dtype is None else recorded.astype(dtype)
     if isinstance(object, kinds.nd):
         tensor = object._t
         wanted = dtypes.to_torch(dtype) if dtype is not None else tensor.dtype

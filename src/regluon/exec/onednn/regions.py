@@ -296,9 +296,7 @@ class _Together:
             return made
 
 
-def _pack(
-    weight: Tensor, *, source: Descriptor, target: Descriptor, place: tuple[_Together, int]
-) -> Tensor:
+def _pack(weight: Tensor, *, source: Descriptor, target: Descriptor, place: tuple[_Together, int]) -> Tensor:
     """A weight in the format that a primitive wants, where the others of its region lie."""
     api = interface.library()
     assert api is not None
