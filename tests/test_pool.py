@@ -81,13 +81,11 @@ def test_waiting_blocks_go_back_before_new_memory_is_taken(blocks: pool._Pool) -
     assert _held(blocks) == (21, 0)
 
 
-def test_no_more_waits_than_the_pool_may_hold_unless_all_is_kept(blocks: pool._Pool) -> None:
-    for keeps_all in (False, True):
-        if keeps_all:
-            pool.keep_all_blocks()
-        held = [_bytes(4 * MEBIBYTE) for _ in range(8)]
-        del held
-        assert _held(blocks) == ((32, 32) if keeps_all else (16, 16))
+def test_no_more_waits_than_the_pool_may_hold(blocks: pool._Pool) -> None:
+    held = [_bytes(4 * MEBIBYTE) for _ in range(8)]
+    assert _held(blocks) == (32, 0)
+    del held
+    assert _held(blocks) == (16, 16)
     pool.drop_blocks()
     assert _held(blocks) == (0, 0)
 

@@ -21,12 +21,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .memory import lies_in_large_pages, most_kept
+from .memory import give_back, lies_in_large_pages, most_kept
 
-__all__ = ["drop_blocks", "empty_beside", "empty_bytes", "empty_images", "keep_all_blocks"]
+__all__ = ["drop_blocks", "empty_beside", "empty_bytes", "empty_images"]
 
 # Smaller values lie in the heap.
 _SMALLEST = 2 << 20
+# Before so much memory is taken, the heap is tidied.
+_MUCH = 16 << 20
 _LARGE_PAGE = 2 << 20
 
 
@@ -60,7 +62,6 @@ class _Pool:
         self._waiting: OrderedDict[int, list[_Block]] = OrderedDict()
         self._most = most
         self._leases: dict[int, weakref.ref[memoryview]] = {}
-        self.keeps_all = False
         # Bytes of all blocks, and of those that wait.
         self.held = self.waiting = 0
 
@@ -73,7 +74,11 @@ class _Pool:
                 block = same.pop()
                 self.waiting -= size
             else:
-                self._drop(min(size, self.held + size - self._most))
+                excess = self.held + size - self._most
+                if excess > 0 and size >= _MUCH:
+                    # torch's own values lie in the heap: where they were freed, it is full of holes.
+                    give_back()
+                self._drop(min(size, excess))
                 try:
                     block = _Block(size)
                 except OSError:
@@ -106,8 +111,7 @@ class _Pool:
             self._waiting.setdefault(block.size, []).append(block)
             self._waiting.move_to_end(block.size)
             self.waiting += block.size
-        if not self.keeps_all:
-            self._drop(self.waiting - self._most)
+        self._drop(self.waiting - self._most)
 
     def _drop(self, least: int) -> None:
         """Give so many bytes of waiting blocks back, those first whose size was not used lately."""
@@ -167,13 +171,6 @@ def _empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> 
     storage = torch.frombuffer(view, dtype=torch.uint8).untyped_storage()
     # Not a view, which torch does not let functions with gradients of their own give.
     return torch.empty(0, dtype=dtype).set_(storage, 0, shape, strides)
-
-
-def keep_all_blocks() -> None:
-    """Keep freed blocks, however many, until other sizes need the memory."""
-    pool = _the_pool()
-    if pool is not None:
-        pool.keeps_all = True
 
 
 def drop_blocks() -> None:

@@ -13,7 +13,6 @@ from .. import symbol as symbol_module
 from ..array import NDArray
 from ..base import dtypes
 from ..base.memory import keep_freed_memory
-from ..base.pool import keep_all_blocks
 from ..runtime.handles import kinds
 from ..runtime.state import State, state
 from ..symbol import Symbol
@@ -166,7 +165,6 @@ class HybridBlock(Block):
             raise ValueError(f"on_value_read is 'error' or 'break'; received {on_value_read!r}")
         if active and static_alloc:
             keep_freed_memory()
-            keep_all_blocks()
         if backend is not None:
             from ..exec import backends
 
