@@ -12,6 +12,7 @@ import regluon as mx
 from regluon import gluon
 from regluon.array import NDArray
 from regluon.base import rng
+from regluon.exec import training
 from regluon.gluon import block, cached_graph, data, epoch, hybrid, parameter, trainer
 from regluon.gluon import utils as gluon_utils
 from regluon.ops.registry import get
@@ -240,6 +241,8 @@ def commit_batch_norm_twice(patch: Patch) -> None:
         commit(*args)
 
     wrap(patch, get("BatchNorm"), "commit", twice)
+    # Training graphs do it by themselves.
+    wrap(patch, training, "move_statistics", twice)
 
 
 @sabotage(TRAINING + "test_moving_statistics_move_once_and_in_backward")

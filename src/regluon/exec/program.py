@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..base.errors import MXNetError
 from ..graph.dims import evaluate
-from ..graph.node import Entry, Node, topological
+from ..graph.node import Entry, Node, reads_sizes, topological
 from ..ops.failure import translated
 from ..ops.internal import InternalOp
 from ..ops.opdef import run
@@ -191,6 +191,12 @@ def interpret(
                 raise MXNetError(f"the variable {entry.node.name} has no value") from None
         return results[id(entry.node)][entry.index]  # type: ignore[no-any-return]
 
+    def shape_of(entry: Any) -> tuple[int, ...]:
+        return tuple(tensor_of(entry).shape)
+
+    def number_of(entry: Any) -> Any:
+        return tensor_of(entry).item()
+
     place = 0
     for node in topological(outputs):
         if node.op is None or id(node) in results:
@@ -198,10 +204,9 @@ def interpret(
         tensors = [tensor_of(entry) for entry in node.inputs]
         if before is not None:
             tensors = before(node, tensors)
-        attrs = {
-            k: evaluate(v, lambda entry: tuple(tensor_of(entry).shape), lambda entry: tensor_of(entry).item())
-            for k, v in node.full_attrs.items()
-        }
+        attrs = dict(node.full_attrs)
+        if reads_sizes(node):
+            attrs = {key: evaluate(value, shape_of, number_of) for key, value in attrs.items()}
         draw = key + node.draw if node.op.uses_rng else None
         try:
             if recording:
