@@ -51,8 +51,10 @@ def use_regions(
     api = interface.library()
     if api is None:
         return list(entries)
-    if _weighs_much(entries, settings):
-        # What initializing left behind would stay below the packed weights.
+    order = topological(entries)
+    if _weighs_much(entries, settings) and has_large_values([node for node in order if node.op is not None]):
+        # What initializing left behind would stay below the packed weights. Where little memory is used,
+        # large pages are worth more than what this saves.
         give_back()
     refused: set[str] = set()
     while True:
