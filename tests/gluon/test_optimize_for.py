@@ -616,3 +616,21 @@ def test_the_page_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "my_dense_relu" in (tmp_path / "optimized-symbol.json").read_text()
     assert "there are: auto, default" in done.stdout
+
+
+def test_a_graph_that_was_recorded_again_is_made_ready_too() -> None:
+    class Scaled(gluon.HybridBlock):
+        factor = 2.0
+
+        def forward(self, x: Any) -> Any:
+            return mx.npx.relu(x) * self.factor
+
+    with mx.util.np_array(True), mx.util.np_shape(True):
+        net, x = Scaled(), mx.np.ones((2, 3))
+        net.optimize_for(x, static_shape=True)
+        net.factor = 3.0
+        net.optimize_for(x, static_shape=True, clear=False)
+        (call,) = net._graph_cache().exact.values()
+        assert call.chosen is not None and call.recorded is net._graph_cache().prepare((x,))
+        numpy.testing.assert_array_equal(net(x).asnumpy(), numpy.full((2, 3), 3.0))
+        assert net._graph_cache().exact[next(iter(net._graph_cache().exact))] is call

@@ -134,7 +134,6 @@ def _the_pool() -> _Pool | None:
     global _pool
     if _pool is None and lies_in_large_pages():
         _pool = _Pool(most_kept())
-        os.register_at_fork(after_in_child=_forget)
     return _pool
 
 
@@ -142,6 +141,10 @@ def _forget() -> None:
     """A forked process starts with a pool of its own: another thread may have been at work in this one."""
     global _pool
     _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def empty_images(shape: Sequence[int], dtype: torch.dtype) -> Tensor:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import platform
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 
-__all__ = ["cache_folder", "machine"]
+__all__ = ["cache_folder", "machine", "write_json"]
 
 
 def cache_folder() -> Path:
@@ -26,6 +28,18 @@ def cache_folder() -> Path:
     except RuntimeError:
         # A user without a home, as in some containers.
         return Path(tempfile.gettempdir()) / f"regluon-{os.getuid()}"
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace a file of the folder; one that cannot be written to keeps nothing, which only costs time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
+        with os.fdopen(handle, "w") as file:
+            json.dump(content, file, indent=0, sort_keys=True)
+        os.replace(name, path)
+    except OSError:
+        return
 
 
 @functools.cache

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +18,7 @@ from torch import Tensor
 
 from ..graph.node import Entry, Node
 from ..passes.rewrite import Settings, make
-from .cache import cache_folder, machine
+from .cache import cache_folder, machine, write_json
 from .kernels import Candidates, Layouts, candidates
 from .partition import Subgraph
 from .program import Program
@@ -94,15 +92,7 @@ class Tuner:
         if not self._new:
             return
         path = _path()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            merged = {**_load(path), **self._new}
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix="kernels", suffix=".tmp")
-            with os.fdopen(handle, "w") as file:
-                json.dump(merged, file, indent=0, sort_keys=True)
-            os.replace(name, path)
-        except OSError:
-            return
+        write_json(path, {**_load(path), **self._new})
 
 
 def _path() -> Path:

@@ -322,10 +322,12 @@ class CachedGraph:
             return
         with tracing:
             try:
-                call = self.exact.setdefault(key, Call(recorded))
+                call = self.exact.get(key)
             except TypeError:
                 # An unhashable object among the arguments.
                 return
+            if call is None or call.recorded is not recorded:
+                call = self.exact[key] = Call(recorded)
             tensors = [array._t for array in recorded.arrays(flat, flat[0]._ctx or _CPU)]
             plan = call.chosen or call.compile(self, tensors)
         assert recorded.program is not None

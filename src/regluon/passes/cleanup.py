@@ -186,7 +186,8 @@ _NEW = frozenset(
     {
         *("Activation", "BatchNorm", "Concat", "Convolution", "Embedding", "FullyConnected", "LayerNorm"),
         *("Pooling", "batch_dot", "dot", "log_softmax", "softmax", "mean", "_npi_mean", "_copy", "_npi_copy"),
-        *(f"{kind}_{name}" for kind in ("broadcast", "elemwise", "_npi") for name in ("add", "sub", "mul")),
+        *(f"{kind}_{name}" for kind in ("broadcast", "elemwise") for name in ("add", "sub", "mul")),
+        *("_npi_add", "_npi_subtract", "_npi_multiply"),
     }
 )
 

@@ -114,12 +114,7 @@ class _Builder:
         return self.built
 
     def _outside(self, shape: tuple[int, ...], dtype: torch.dtype, channels_last: bool) -> Descriptor:
-        strides = None
-        if channels_last:
-            count, channels, height, width = shape
-            del count
-            strides = (channels * height * width, 1, channels * width, channels)
-        return self.api.plain(shape, dtype, strides)
+        return self.api.images(shape, dtype) if channels_last else self.api.plain(shape, dtype)
 
     def _give(self, entry: Entry, descriptor: Descriptor, index: int) -> None:
         """Let the last step write an output where its tensor will be, or copy it there."""

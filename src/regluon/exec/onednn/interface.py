@@ -285,6 +285,11 @@ class Library:
         )
         return Descriptor(made, self)
 
+    def images(self, shape: Sequence[int], dtype: torch.dtype) -> Descriptor:
+        """Images of shape (N, C, H, W) with their channels last in memory."""
+        _, channels, height, width = shape
+        return self.plain(shape, dtype, (channels * height * width, 1, channels * width, channels))
+
     # Primitives ----------------------------------------------------------------------
 
     def _attributes(

@@ -11,14 +11,13 @@ import ctypes
 import json
 import os
 import struct
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..cache import cache_folder
+from ..cache import cache_folder, write_json
 
 __all__ = ["addresses"]
 
@@ -50,7 +49,7 @@ def addresses(path: Path, names: Sequence[str], start: str = "") -> dict[str, in
         if [name for name, _ in wanted] != list(names) or len(exported) < _FEWEST:
             places, others = symbols.found(names, start), symbols.exported()
             wanted, exported = symbols.at(places), symbols.at(others)
-            _remember(path, {"wanted": places, "exported": others})
+            write_json(_file(), {str(path): {"wanted": places, "exported": others}})
     base = _base(path, exported)
     return {name: base + value for name, value in wanted}
 
@@ -167,19 +166,6 @@ def _remembered(path: Path) -> dict[str, Any]:
         return {}
     known = found.get(str(path)) if isinstance(found, dict) else None
     return known if isinstance(known, dict) else {}
-
-
-def _remember(path: Path, places: dict[str, list[int]]) -> None:
-    """Keep what was found; a folder that cannot be written to only costs searching again."""
-    target = _file()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix="symbols", suffix=".tmp")
-        with os.fdopen(handle, "w") as file:
-            json.dump({str(path): places}, file)
-        os.replace(name, target)
-    except OSError:
-        return
 
 
 def _file() -> Path:

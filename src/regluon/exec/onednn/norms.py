@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 from typing import NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from ...base.pool import empty_images
 from . import interface
 from .interface import Descriptor, Library, Unsupported
-from .training import Kernel
+from .training import BothWays
 
 __all__ = ["NormForm", "Normalized", "norm_kernels_for"]
 
@@ -47,39 +46,24 @@ class NormKernels:
     """The primitives of a form; many threads may use them at once."""
 
     def __init__(self, api: Library, form: NormForm) -> None:
-        self._api, self.form = api, form
-        count, channels, height, width = form.data
-        del count
-        strides = (channels * height * width, 1, channels * width, channels)
-        data = api.plain(form.data, form.dtype, strides)
-        vector = api.plain((channels,), torch.float32)
-        self._forward, self._backward = api.batch_norm_training(data, form.eps, form.relu)
-        mask = self._forward.workspace
+        self.form = form
+        data, vector = api.images(form.data, form.dtype), api.plain(form.data[1:2], torch.float32)
+        forward, backward = api.batch_norm_training(data, form.eps, form.relu)
+        mask = forward.workspace
         self._mask = 0 if mask is None else mask.size
         statistics = {interface.MEAN: vector, interface.VARIANCE: vector, interface.GAMMA: vector}
         common: dict[int, Descriptor] = {interface.SOURCE: data, **statistics}
         if mask is not None and mask.size:
             common[interface.WORKSPACE] = mask
-        self._forward_places = {**common, interface.BETA: vector, interface.DESTINATION: data}
-        self._backward_places = {
+        forward_places = {**common, interface.BETA: vector, interface.DESTINATION: data}
+        backward_places = {
             **common,
             interface.DESTINATION_GRADIENT: data,
             interface.SOURCE_GRADIENT: data,
             interface.GAMMA_GRADIENT: vector,
             interface.BETA_GRADIENT: vector,
         }
-        self._local = threading.local()
-
-    def _kernels(self) -> tuple[Kernel, Kernel]:
-        """Both kernels, with this thread's memory objects."""
-        try:
-            return self._local.kernels  # type: ignore[no-any-return]
-        except AttributeError:
-            self._local.kernels = (
-                Kernel(self._api, self._forward, self._forward_places),
-                Kernel(self._api, self._backward, self._backward_places),
-            )
-            return self._local.kernels  # type: ignore[no-any-return]
+        self._kernels = BothWays(api, (forward, forward_places), (backward, backward_places))
 
     def run(self, data: Tensor, gamma: Tensor, beta: Tensor) -> Normalized | None:
         """The normalized images; None where they are not finite, since the rectifier here takes NaN for 0."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,8 +16,8 @@ from torch import Tensor
 from ...base.pool import empty_images
 from ...ops.internal import channels_last
 from . import interface
-from .interface import Descriptor, Library, Unsupported
-from .training import Kernel
+from .interface import Library, Unsupported
+from .training import BothWays
 
 __all__ = ["PoolForm", "is_worth_it", "maximum_pooling", "pool_kernels_for"]
 
@@ -53,8 +52,8 @@ class PoolKernels:
     """The primitives of a form; many threads may use them at once."""
 
     def __init__(self, api: Library, form: PoolForm) -> None:
-        self._api, self.form = api, form
-        data, result = (_images(api, shape, form.dtype) for shape in (form.data, form.result))
+        self.form = form
+        data, result = (api.images(shape, form.dtype) for shape in (form.data, form.result))
         after = [
             (length - 1) * stride + window - size - pad
             for length, stride, window, size, pad in zip(
@@ -62,34 +61,23 @@ class PoolKernels:
             )
         ]
         window = (form.kernel, form.stride, form.pad, after)
-        self._forward, self._backward = api.pooling_training(data, result, *window)
-        places = self._forward.workspace
+        forward, backward = api.pooling_training(data, result, *window)
+        places = forward.workspace
         if places is None or not places.size:
             raise Unsupported("the places of the maxima are not told")
         # Bytes of the places where the maxima are.
         self._size = places.size
-        self._forward_places = {
+        forward_places = {
             interface.SOURCE: data,
             interface.DESTINATION: result,
             interface.WORKSPACE: places,
         }
-        self._backward_places = {
+        backward_places = {
             interface.DESTINATION_GRADIENT: result,
             interface.SOURCE_GRADIENT: data,
             interface.WORKSPACE: places,
         }
-        self._local = threading.local()
-
-    def _kernels(self) -> tuple[Kernel, Kernel]:
-        """Both kernels, with this thread's memory objects."""
-        try:
-            return self._local.kernels  # type: ignore[no-any-return]
-        except AttributeError:
-            self._local.kernels = (
-                Kernel(self._api, self._forward, self._forward_places),
-                Kernel(self._api, self._backward, self._backward_places),
-            )
-            return self._local.kernels  # type: ignore[no-any-return]
+        self._kernels = BothWays(api, (forward, forward_places), (backward, backward_places))
 
     def run(self, data: Tensor) -> tuple[Tensor, Tensor] | None:
         """The maxima, and where they are; None where the images are not finite."""
@@ -106,11 +94,6 @@ class PoolKernels:
         result = empty_images(self.form.data, self.form.dtype)
         self._kernels()[1](gradient.data_ptr(), result.data_ptr(), places.data_ptr())
         return result
-
-
-def _images(api: Library, shape: tuple[int, ...], dtype: torch.dtype) -> Descriptor:
-    _, channels, height, width = shape
-    return api.plain(shape, dtype, (channels * height * width, 1, channels * width, channels))
 
 
 @functools.lru_cache(maxsize=_MOST_FORMS)

@@ -46,13 +46,14 @@ def use_regions(
 
     With a tuner, a region must be faster than the kernels that run without it.
     """
-    if settings.device != "cpu" or not any(map(may_work, topological(entries))):
+    order = topological(entries)
+    if settings.device != "cpu" or not any(map(may_work, order)):
         return list(entries)
     api = interface.library()
     if api is None:
         return list(entries)
-    order = topological(entries)
-    if _weighs_much(entries, settings) and has_large_values([node for node in order if node.op is not None]):
+    parameters = [node for node in order if id(node) in settings.constants]
+    if _weigh_much(parameters) and has_large_values([node for node in order if node.op is not None]):
         # What initializing left behind would stay below the packed weights. Where little memory is used,
         # large pages are worth more than what this saves.
         give_back()
@@ -64,9 +65,8 @@ def use_regions(
             refused.add(refusal.name)
 
 
-def _weighs_much(entries: Sequence[Entry], settings: Settings) -> bool:
-    """Whether the parameters of a graph take so much memory that holes between them are worth a search."""
-    parameters = [node for node in topological(entries) if id(node) in settings.constants]
+def _weigh_much(parameters: Sequence[Node]) -> bool:
+    """Whether parameters take so much memory that holes between them are worth a search."""
     specs = [spec for node in parameters for spec in node.specs or ()]
     return sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in specs) >= _MUCH
 

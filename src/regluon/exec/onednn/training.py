@@ -20,7 +20,7 @@ from ...runtime import targets
 from . import interface
 from .interface import Descriptor, Library, Primitive, Unsupported, execution_arguments
 
-__all__ = ["Form", "Kernel", "convolution", "kernels_for"]
+__all__ = ["BothWays", "Form", "Kernel", "convolution", "kernels_for"]
 
 _MOST_FORMS = 1024
 
@@ -102,6 +102,31 @@ class Kernel:
             raise RuntimeError("a primitive of oneDNN failed")
 
 
+class BothWays:
+    """The forward and the backward kernel of a layer, with memory objects for each thread.
+
+    ``forward`` and ``backward`` are primitives, each with what is where.
+    """
+
+    def __init__(
+        self,
+        api: Library,
+        forward: tuple[Primitive, dict[int, Descriptor]],
+        backward: tuple[Primitive, dict[int, Descriptor]],
+    ) -> None:
+        self._api, self._parts = api, (forward, backward)
+        self._local = threading.local()
+
+    def __call__(self) -> tuple[Kernel, Kernel]:
+        """Both kernels, with this thread's memory objects."""
+        try:
+            return self._local.kernels  # type: ignore[no-any-return]
+        except AttributeError:
+            forward, backward = self._parts
+            self._local.kernels = Kernel(self._api, *forward), Kernel(self._api, *backward)
+            return self._local.kernels  # type: ignore[no-any-return]
+
+
 # A primitive, and what is where; places without a value are left out.
 _Step = tuple[Primitive, dict[int, Descriptor | None]]
 
@@ -115,7 +140,7 @@ class Kernels:
         if form.groups > 1:
             weight = (form.groups, weight[0] // form.groups, *weight[1:])
         rows, any_weight = api.plain(weight, form.weight_dtype), api.any(weight, dtype)
-        data, result = (self._images(shape) for shape in (form.data, form.result))
+        data, result = (api.images(shape, form.dtype) for shape in (form.data, form.result))
         bias = api.plain((form.weight[0],), dtype) if form.bias else None
         settings = (form.stride, form.dilate, form.pad)
         primitives = api.convolution_training(data, any_weight, bias, result, *settings)
@@ -137,11 +162,6 @@ class Kernels:
         }
         self._result_shape = form.result
         self._local = threading.local()
-
-    def _images(self, shape: tuple[int, ...]) -> Descriptor:
-        _, channels, height, width = shape
-        strides = (channels * height * width, 1, channels * width, channels)
-        return self._api.plain(shape, self.form.dtype, strides)
 
     def _add_packing(
         self, steps: dict[str, _Step], name: str, source: Descriptor | None, target: Descriptor | None
