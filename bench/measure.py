@@ -29,7 +29,7 @@ class Effort:
 
     rounds: int = 7
     seconds: float = 0.7
-    least: int = 2
+    least: int = 3
     threads: int = 1
 
 

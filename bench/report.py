@@ -14,8 +14,9 @@ INTRODUCTION = """\
 # Benchmarks
 
 regluon beside its peers, each in an environment and a process of its own. In every round each peer has a
-turn, one after another, with the same number of threads. A number is the median of the rounds, a ratio that
-of two medians (lower is better), followed by the quartiles of the ratios of single rounds. A bar is what
+turn, one after another, with the same number of threads. A turn is some calls, and gives the median of their
+times; a number is the median of the rounds, a ratio that of two medians (lower is better), followed by the
+quartiles of the ratios of single rounds. A bar is what
 regluon set out to reach; every one is listed, reached or not. What can be measured once a process only (first
 calls, compilation, peak memory) has {fresh} rounds at most. `python bench/run.py` makes this page.
 """

@@ -11,7 +11,7 @@ import torch
 
 from regluon.base import pool
 from regluon.base.memory import lies_in_large_pages
-from regluon.exec.onednn.regions import _Together
+from regluon.exec.onednn.packing import Together
 
 pytestmark = pytest.mark.skipif(not lies_in_large_pages(), reason="memory is not kept in large pages here")
 MEBIBYTE = 1 << 20
@@ -122,7 +122,7 @@ def test_threads_never_share_a_block(blocks: pool._Pool) -> None:
 
 
 def test_packed_weights_lie_side_by_side_and_each_version_in_memory_of_its_own() -> None:
-    together = _Together([100, 64, 1000])
+    together = Together([100, 64, 1000])
     first = [together.part(index, size) for index, size in ((1, 64), (0, 100), (2, 1000))]
     starts = [part.data_ptr() - first[1].data_ptr() for part in first]
     assert starts == [128, 0, 192]
@@ -174,3 +174,28 @@ def test_training_gives_the_same_numbers_wherever_values_lie() -> None:
     found = losses("pool")
     assert len(found.split()) == 3
     assert found == losses("heap")
+
+
+def test_a_second_gradient_is_added_in_place(blocks: pool._Pool) -> None:
+    made: list[int] = []
+
+    class Ours(torch.autograd.Function):
+        """Its gradient lies in a block."""
+
+        @staticmethod
+        def forward(context: object, data: torch.Tensor) -> torch.Tensor:
+            return data.clone()
+
+        @staticmethod
+        def backward(context: object, *gradients: torch.Tensor) -> torch.Tensor:
+            result = pool.empty_beside(gradients[0])
+            result.copy_(gradients[0])
+            made.append(result.data_ptr())
+            return result
+
+    value = torch.ones(1, 64, 128, 128, requires_grad=True) * 1
+    seen: list[int] = []
+    value.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
+    ((Ours.apply(value) + Ours.apply(value)) * 3).sum().backward()
+    assert len(made) == 2
+    assert seen == made[:1]

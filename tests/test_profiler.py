@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import threading
 import time
@@ -312,7 +313,47 @@ def test_the_file_is_written_while_running(tmp_path: Path) -> None:
         time.sleep(0.005)
     profiler.stop()
     assert trace(tmp_path)
-    assert not list(tmp_path.glob("*.tmp"))
+    assert [file.name for file in tmp_path.iterdir()] == ["profile.json"]
+
+
+def test_the_file_is_one_that_others_may_read(tmp_path: Path) -> None:
+    profiler.start()
+    mx.nd.ones((2,)).wait_to_read()
+    before = os.umask(0o022)
+    try:
+        profiler.dump(False)
+        assert (tmp_path / "profile.json").stat().st_mode & 0o777 == 0o644
+        (tmp_path / "profile.json").chmod(0o660)
+        profiler.dump()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "profile.json").stat().st_mode & 0o777 == 0o660
+
+
+def test_a_trace_that_cannot_be_written_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiler.start()
+    mx.nd.exp(mx.nd.ones((2,)))
+    profiler.dump(False)
+    before = trace(tmp_path)
+
+    def fail(content: Any, file: Any) -> None:
+        file.write("half")
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+        patch.setattr(json, "dump", fail)
+        profiler.dump()
+    assert trace(tmp_path) == before
+    assert [file.name for file in tmp_path.iterdir()] == ["profile.json"]
+
+
+def test_a_trace_into_no_folder_names_the_file(tmp_path: Path) -> None:
+    profiler.set_config(filename=str(tmp_path / "none" / "profile.json"))
+    profiler.start()
+    with pytest.raises(FileNotFoundError, match=r"none/profile\.json"):
+        profiler.dump()
 
 
 @pytest.mark.parametrize(

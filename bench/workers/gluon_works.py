@@ -120,7 +120,7 @@ def training(gluon: Gluon, work: dict[str, Any]) -> Prepared:
     for _ in range(3):
         step()
     gluon.finish()
-    return Prepared(step, gluon.finish)
+    return Prepared(step, gluon.finish if gluon.asynchronous else None)
 
 
 def first_call(gluon: Gluon, work: dict[str, Any]) -> Prepared:
@@ -148,7 +148,7 @@ def graph(gluon: Gluon, work: dict[str, Any]) -> Prepared:
 
 def eager(gluon: Gluon, work: dict[str, Any]) -> Prepared:
     a, b = gluon.array(numpy.ones((4, 4))), gluon.array(numpy.ones((4, 4)))
-    return Prepared(partial(operator.add, a, b), gluon.finish)
+    return Prepared(partial(operator.add, a, b), gluon.finish if gluon.asynchronous else None)
 
 
 def prepare(gluon: Gluon, work: dict[str, Any]) -> Prepared:

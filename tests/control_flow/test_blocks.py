@@ -149,6 +149,94 @@ def test_batch_norm_in_a_body_updates_once_a_step() -> None:
     np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-6)
 
 
+class Dropped(HybridBlock):
+    """Loops and branches that draw, between other draws."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.inner = nn.HybridSequential()
+        self.inner.add(nn.Dropout(0.4), nn.Dropout(0.3))
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.Dropout(getattr(self, self.kind)(F, F.Dropout(x, p=0.2)), p=0.2)
+
+    def loop(self, F: Any, x: Any) -> Any:
+        return F.contrib.foreach(lambda e, t: (F.Dropout(e, p=0.5), t), x, x[0])[0]
+
+    def reversed(self, F: Any, x: Any) -> Any:
+        def body(e: Any, t: Any) -> Any:
+            first, _, last = (F.Dropout(e * scale, p=0.5) for scale in (1, 2, 3))
+            return last - first, t
+
+        return F.contrib.foreach(body, x, x[0])[0]
+
+    def unused_at_the_end(self, F: Any, x: Any) -> Any:
+        def body(e: Any, t: Any) -> Any:
+            first = F.Dropout(e, p=0.5)
+            F.Dropout(e, p=0.5)
+            return first, t
+
+        return F.contrib.foreach(body, x, x[0])[0]
+
+    def block(self, F: Any, x: Any) -> Any:
+        return F.contrib.foreach(lambda e, t: (self.inner(e), t), x, x[0])[0]
+
+    def branch(self, F: Any, x: Any) -> Any:
+        return F.contrib.cond(F.sum(x) > 0, lambda: F.Dropout(x, p=0.5), lambda: x * 2)
+
+    def no_draws(self, F: Any, x: Any) -> Any:
+        return F.contrib.foreach(lambda e, t: (e, t), x, x[0])[0]
+
+    def nested(self, F: Any, x: Any) -> Any:
+        def body(e: Any, t: Any) -> Any:
+            return F.contrib.cond(F.sum(t) > 0, lambda: F.Dropout(e, p=0.5), lambda: e * 2), F.Dropout(t)
+
+        return F.contrib.foreach(body, x, x[0])[0]
+
+    def condition(self, F: Any, x: Any) -> Any:
+        def again(i: Any, s: Any) -> Any:
+            return F.sum(F.Dropout(s, p=0.5)) > 2 * i
+
+        return F.contrib.while_loop(again, lambda i, s: (F.Dropout(s), [i + 1, s]), [x[0, 0, 0] * 0, x], 6)[
+            0
+        ][0]
+
+
+DRAWING = ("loop", "reversed", "unused_at_the_end", "block", "branch", "no_draws", "nested", "condition")
+
+
+@pytest.mark.parametrize("kind", DRAWING)
+def test_the_same_seed_gives_the_same_masks_hybridized_or_not(kind: str) -> None:
+    net = Dropped(kind)
+    x = mx.nd.ones((4, 2, 3))
+
+    def run() -> list[Any]:
+        mx.random.seed(3)
+        with autograd.record():
+            return [net(x).asnumpy() for _ in range(3)]
+
+    expected = run()
+    assert any((one != expected[0]).any() for one in expected)
+    # Only the layers below: then both ways of drawing meet in one loop.
+    net.inner.hybridize()
+    np.testing.assert_array_equal(run(), expected)
+    for flags in ({}, {"static_alloc": True, "static_shape": True}):
+        net.hybridize(**flags)
+        np.testing.assert_array_equal(run(), expected)
+
+
+def test_all_masks_of_hybridized_layers_in_a_loop_on_arrays_differ() -> None:
+    inner = nn.HybridSequential()
+    inner.add(nn.HybridLambda(lambda F, x: F.Dropout(x, p=0.5) + 3 * F.Dropout(x, p=0.5)))
+    inner.hybridize()
+    x = mx.nd.ones((20, 64))
+    with autograd.train_mode():
+        rows = mx.nd.contrib.foreach(lambda e, t: (inner(e), t), x, x[0])[0].asnumpy()
+    masks = [part for row in rows for part in (row % 6 > 0, row >= 6)]
+    assert len({mask.tobytes() for mask in masks}) == 40
+
+
 @pytest.mark.parametrize("hybrid", (False, True))
 def test_dropout_in_a_body(hybrid: bool) -> None:
     class Noisy(HybridBlock):

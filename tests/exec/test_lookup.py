@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import platform
+import struct
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,31 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     plain = lookup._Symbols.found
     monkeypatch.setattr(lookup._Symbols, "found", lambda *a: (seen.append(a), plain(*a))[1])
     return seen
+
+
+def test_parts_of_a_file_are_as_they_are_there() -> None:
+    size = LIBRARY.stat().st_size
+    with LIBRARY.open("rb") as file:
+        symbols = lookup._Symbols(file.fileno(), LIBRARY)
+        for start in (0, 4097):
+            file.seek(start)
+            assert symbols._content(1000, start)[:] == file.read(1000)
+        # Zeros where the file ends: none of it counts as the symbol of a function.
+        file.seek(size - 10)
+        assert symbols._content(100, size - 10)[:] == file.read() + bytes(90)
+        assert len(symbols._table()) == symbols._count
+
+
+def test_a_table_without_symbols_is_no_table(tmp_path: Path) -> None:
+    sections = [(0, 0, 0, 0, 0, 0, 0, 0, 0, 0), (0, lookup._SYMBOL_TABLE, 0, 0, 64, 0, 0, 0, 0, 24)]
+    header = bytearray(64)
+    header[:6] = b"\x7fELF\x02\x01"
+    struct.pack_into("<Q", header, 0x28, 64)
+    struct.pack_into("<HH", header, 0x3A, 64, len(sections))
+    path = tmp_path / "empty.so"
+    path.write_bytes(bytes(header) + b"".join(struct.pack("<IIQQQQIIQQ", *each) for each in sections))
+    with pytest.raises(OSError, match=r"Invalid argument|does not name"):
+        lookup.addresses(path, NAMES)
 
 
 def test_what_was_found_is_remembered(folder: Path, searches: list[object]) -> None:

@@ -148,6 +148,31 @@ def test_pooling(kind: str, filters: int, always) -> None:
     check(*build(nn.Conv2D(filters, 3), POOLINGS[kind], nn.Flatten(), nn.Dense(4), shape=(2, 3, 15, 15)))
 
 
+@needs_compiler
+@pytest.mark.parametrize("stride", [(3, 3), (3, 1), (1, 3)])
+def test_the_largest_of_padding_only(stride: tuple[int, int], always) -> None:
+    pooling = nn.MaxPool2D(2, stride, 1, ceil_mode=True)
+    net, x = build(nn.Conv2D(4, 1), pooling, nn.Flatten(), shape=(2, 3, 4, 4))
+    assert net(x).min().asscalar() == np.finfo(np.float32).min
+    check(net, x)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("pooling", "smallest"),
+    [
+        (nn.MaxPool2D(3, 2, 1), -np.inf),
+        (nn.MaxPool2D(2, 2, ceil_mode=True), np.finfo(np.float32).min),
+        (nn.MaxPool2D(3, 2, 2), np.finfo(np.float32).min),
+    ],
+)
+def test_the_largest_of_infinities_at_the_border(pooling: nn.MaxPool2D, smallest: float, always) -> None:
+    net, x = build(pooling, nn.Flatten(), shape=(1, 2, 5, 5))
+    x[:, :, -2:] = -np.inf
+    assert net(x).min().asscalar() == smallest
+    check(net, x)
+
+
 ACTIVATIONS = {
     "sigmoid": lambda F, x: F.sigmoid(x),
     "leaky": lambda F, x: F.LeakyReLU(x, act_type="leaky", slope=0.3),

@@ -12,9 +12,11 @@ import torch
 
 import regluon as mx
 from regluon.exec import Program, interpret, writing
+from regluon.exec import program as program_module
 from regluon.exec.memory import Memory
 from regluon.graph.node import Entry, Node, topological
 from regluon.ops.internal import UNARY, InternalOp, Slot
+from regluon.ops.opdef import Spec
 from regluon.passes import lint
 
 
@@ -182,3 +184,26 @@ def test_graphs_are_checked_in_these_tests() -> None:
     for each in (check, lint):
         with pytest.raises(mx.MXNetError, match="after my_pass: node broken uses output 3 of x"):
             each([Entry(node, 0)], "my_pass")
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_a_first_run_node_by_node_gives_what_the_function_gives(small: bool, monkeypatch) -> None:
+    monkeypatch.setattr(program_module, "_are_small", lambda nodes: small)
+    program, variables = _program(_wide())
+    torch.manual_seed(0)
+    tensors = [torch.rand(4, 3) for _ in variables]
+    first = program(0, tensors)
+    assert program._text is None, "the first run has no text"
+    second = program(0, tensors)
+    assert program._text is not None
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_values_are_freed_one_by_one_unless_all_of_them_are_small() -> None:
+    def nodes(*shapes: tuple[int, ...]) -> list[Node]:
+        return [Node(UNARY, "a", specs=[Spec(shape, torch.float32)]) for shape in shapes]
+
+    assert program_module._are_small(nodes((1000,), (2, 3)))
+    assert not program_module._are_small(nodes(*[(1 << 20,)] * 3))
+    assert not program_module._are_small([*nodes((1,)), Node(UNARY, "without a shape")])

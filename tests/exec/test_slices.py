@@ -245,3 +245,69 @@ def test_explain_adds_the_times_of_the_slices() -> None:
     check(net, x, reference)
     kernels = [kernel.kernel for kernel in net.explain(x).kernels]
     assert kernels.count("onednn_convolution") == 2 and kernels.count("onednn_pooling") == 1
+
+
+# The first layers -----------------------------------------------------------------
+
+
+class Large(mx.gluon.HybridBlock):
+    """Layers whose first values are much larger than the last ones, with a sum over one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2D(64, 3, padding=1), nn.Conv2D(64, 3, padding=1)
+        self.norm, self.third = nn.BatchNorm(), nn.Conv2D(32, 3, strides=2, padding=1)
+        self.out = nn.Dense(2048)
+
+    def hybrid_forward(self, F, x):
+        a = F.relu(self.first(x))
+        b = F.relu(self.norm(self.second(a)) + a)
+        return self.out(F.Pooling(self.third(b), global_pool=True, pool_type="avg", kernel=(1, 1)))
+
+
+def built() -> slices.Built:
+    gc.collect()
+    (region,) = [each for each in gc.get_objects() if type(each) is Region]
+    return next(iter(region._built.values()))
+
+
+@pytest.mark.parametrize("count", [16, 21])
+def test_first_layers_run_on_fewer_images(count: int, monkeypatch) -> None:
+    net = Large()
+    x, reference = prepared(net, (count, 3, 64, 64))
+    net.hybridize()
+    check(net, x, reference)
+    taken = built()
+    assert (taken.images, {step.first for step in taken.steps}) == (8, {0, 2, 4, 6})
+    # Another network, computed as a slice at a time all through.
+    monkeypatch.setattr(slices, "_MUCH", 1 << 40)
+    net.hybridize()
+    check(net, x, reference)
+    whole = built()
+    assert {step.first for step in whole.steps} == {0} and taken.total < 0.8 * whole.total
+
+
+def test_first_layers_stay_where_kernels_differ(monkeypatch) -> None:
+    net = Large()
+    x, reference = prepared(net, (16, 3, 64, 64))
+    monkeypatch.setattr(slices, "_are_alike", lambda step, other: False)
+    net.hybridize()
+    check(net, x, reference)
+    assert {step.first for step in built().steps} == {0}
+
+
+def test_weights_that_are_read_as_they_are() -> None:
+    net = Large()
+    net.out = nn.Dense(16384)
+    x, reference = prepared(net, (21, 3, 64, 64))
+    net.hybridize()
+    check(net, x, reference)
+    regions = [each for each in gc.get_objects() if type(each) is Region]
+    assert [len(each.packing) for each in regions if each.inputs[0].spec.shape == x.shape] == [3]
+    torch.set_num_threads(1)
+    check(net, x, reference)
+    # Written in place, and in another order.
+    weight = net.out.weight.data()
+    weight[:] = weight * 2
+    net.out.bias.data()[:] = net.out.bias.data() * 2
+    check(net, x, [2 * each for each in reference])

@@ -145,6 +145,46 @@ def test_outputs_and_gradients_lie_rows_first() -> None:
     assert out._t.is_contiguous() and x.grad._t.is_contiguous()
 
 
+@pytest.mark.parametrize("layers", [("norm",), ("norm", "relu"), ("norm", "pool"), ("conv", "norm")])
+def test_a_reshaped_output_is_written_through(layers: tuple[str, ...]) -> None:
+    made = {
+        "norm": lambda: nn.BatchNorm(in_channels=8),
+        "relu": lambda: nn.Activation("relu"),
+        "pool": lambda: nn.MaxPool2D(2),
+        "conv": lambda: nn.Conv2D(8, 3, in_channels=8),
+    }
+    net = nn.HybridSequential()
+    net.add(*(made[layer]() for layer in layers))
+    net.initialize()
+    net.hybridize()
+    # Legacy arrays: with NumPy's semantics a reshaped array is a copy.
+    x = mx.nd.array(np.random.default_rng(0).normal(size=(2, 8, 360, 360)), dtype="float32")
+    x.attach_grad()
+    with mx.autograd.record():
+        y = net(x)
+    y.reshape((-1,))[:] = 7
+    assert (y.asnumpy() == 7).all()
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_what_batch_norm_gives_may_be_written_to(hybrid: bool) -> None:
+    net = nn.BatchNorm(in_channels=3)
+    net.initialize()
+    if hybrid:
+        net.hybridize()
+    x = mx.np.array(np.random.default_rng(0).normal(size=(2, 3, 8, 8)), dtype="float32")
+    x.attach_grad()
+    with mx.autograd.record():
+        y = net(x)
+        with mx.autograd.pause():
+            y[0, 0, 0, 0] = 5
+        loss = (y * y.detach()).sum()
+    loss.backward()
+    assert float(y[0, 0, 0, 0]) == 5
+    assert np.isfinite(x.grad.asnumpy()).all()
+
+
+
 @pytest.mark.parametrize("kind", ["relu", "tanh", "sigmoid"])
 @pytest.mark.parametrize("norm", [False, True])
 def test_pooling_before_the_activation_has_the_same_gradients(kind: str, norm: bool) -> None:

@@ -108,3 +108,78 @@ def test_a_network_that_pools(library: bool, convention: str, monkeypatch: pytes
     assert next(calls) == (1 if library and convention == "valid" else 0)
     for one, other in zip(found[1], found[0], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4 * np.abs(other).max())
+
+
+def test_what_batch_norm_gives_is_not_searched_for_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[bool] = []
+    run = pools.PoolKernels.run
+
+    def watched(self: pools.PoolKernels, data: torch.Tensor) -> Any:
+        known.append(pools.is_marked(data))
+        return run(self, data)
+
+    monkeypatch.setattr(pools.PoolKernels, "run", watched)
+    net = nn.HybridSequential()
+    net.add(nn.BatchNorm(in_channels=8), nn.Activation("relu"), nn.MaxPool2D(3, 2, 1))
+    net.initialize()
+    net.hybridize()
+    values = np.random.default_rng(0).normal(size=(2, 8, 12, 12)).astype("float32")
+    for nan in (False, True):
+        if nan:
+            values[0, 3, 2, 2] = np.nan
+        x = mx.np.array(values)
+        with mx.autograd.record():
+            result = net(x)
+        assert np.isnan(result.asnumpy()).any() == nan
+    assert known == [True, False]
+
+
+class Added(mx.gluon.HybridBlock):
+    """Pools what batch normalization gives, with an input added to it."""
+
+    def __init__(self, rectified: bool) -> None:
+        super().__init__()
+        self.norm, self.pool, self.rectified = nn.BatchNorm(in_channels=8), nn.MaxPool2D(3, 2, 1), rectified
+
+    def forward(self, x: Any, other: Any) -> Any:
+        made = self.norm(x) + other
+        return self.pool(mx.npx.relu(made) if self.rectified else made)
+
+
+@pytest.mark.parametrize("rectified", [False, True])
+def test_nan_that_is_added_to_what_batch_norm_gives(rectified: bool) -> None:
+    net = Added(rectified)
+    net.initialize()
+    net.hybridize()
+    values = np.random.default_rng(0).normal(size=(2, 8, 12, 12)).astype("float32")
+    others = np.zeros_like(values)
+    for nan in (False, True):
+        if nan:
+            others[0, 3, 2, 2] = np.nan
+        with mx.autograd.record():
+            result = net(mx.np.array(values), mx.np.array(others)).asnumpy()
+        assert np.isnan(result[0, 3]).any() == nan and not np.isnan(result[1]).any()
+
+
+def test_images_that_are_written_to_may_have_nan_again() -> None:
+    images = torch.zeros(1, 2, 3, 3)
+    assert not pools.is_marked(images)
+    pools.mark_without_nan(images)
+    assert pools.is_marked(images)
+    images[0, 0, 0, 0] = float("nan")
+    assert not pools.is_marked(images)
+
+
+def test_a_constant_channel_without_epsilon() -> None:
+    values = np.random.default_rng(0).normal(size=(2, 8, 12, 12)).astype("float32")
+    values[:, 3] = 2
+    found = []
+    for compiled in (False, True):
+        net = nn.HybridSequential()
+        net.add(nn.BatchNorm(epsilon=0.0, in_channels=8), nn.MaxPool2D(3, 2, 1))
+        net.initialize()
+        if compiled:
+            net.hybridize()
+        with mx.autograd.record():
+            found.append(net(mx.np.array(values)).asnumpy())
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy
@@ -135,6 +137,47 @@ def test_unknown_flags_are_refused_with_the_nearest_name(wrong: str, near: str) 
             net.hybridize(**{wrong: True})
     with pytest.raises(TypeError, match=r"'zzz'$"):
         nn.Dense(2).hybridize(zzz=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("static_alloc", "yes", "True or False"),
+        ("static_alloc", None, "True or False"),
+        ("static_shape", 2, "True or False"),
+        ("recompute", 3, "True or False"),
+        ("active", {"static_alloc": True}, "True or False"),
+        ("inline_limit", 2.5, "a whole number"),
+        ("backward_bulk_size", "many", "a whole number"),
+    ],
+)
+def test_values_of_another_type_are_refused(name: str, value: Any, expected: str) -> None:
+    hybrid, plain = nn.HybridSequential(), gluon.Block()
+    hybrid.add(nn.Dense(2))
+    plain.child = nn.Dense(3)
+    hybrid.hybridize(static_shape=True)
+    text = re.escape(f"hybridize: {name} is {expected}; received {value!r}")
+    for block in (hybrid, plain):
+        with pytest.raises(ValueError, match=text):
+            block.hybridize(**{name: value})
+    assert hybrid._active and hybrid[0]._flags["static_shape"] is True
+
+
+def test_flags_may_be_numbers_and_words() -> None:
+    net = nn.Dense(2)
+    net.hybridize(
+        numpy.bool_(True), static_alloc="False", static_shape=1, inline_limit=numpy.int64(3), recompute=0
+    )
+    assert net._active is True
+    names = ("static_alloc", "static_shape", "inline_limit", "recompute")
+    assert [net._flags[name] for name in names] == [False, True, 3, False]
+
+
+def test_options_are_a_dict() -> None:
+    net = nn.Dense(2, in_units=2)
+    for call in (net.hybridize, partial(net.optimize_for, mx.nd.ones((1, 2)))):
+        with pytest.raises(TypeError, match=r"backend_opts is a dict.*received 3 of type int"):
+            call(backend="default", backend_opts=3)
 
 
 def test_on_value_read_takes_two_words() -> None:

@@ -145,6 +145,26 @@ def test_options_of_a_backend_among_the_flags_of_hybridize(style: Any) -> None:
         block.hybridize(size=3)
 
 
+def test_unknown_flags_of_optimize_for_are_refused(style: Any) -> None:
+    block = style.block(lambda self, F, x: x + 1)
+    x = style.array([1.0])
+    counting()
+    for backend in (None, "counting"):
+        with pytest.raises(TypeError, match=r"optimize_for.*'static_aloc'; did you mean 'static_alloc'"):
+            block.optimize_for(x, backend=backend, static_aloc=True)
+        with pytest.raises(TypeError, match=r"'recompute': call hybridize\(recompute=\.\.\.\) before"):
+            block.optimize_for(x, backend=backend, recompute=True)
+    with pytest.raises(TypeError, match=r"'size': options need the backend"):
+        block.optimize_for(x, size=3)
+
+
+def test_optimize_for_goes_on_with_what_hybridize_set(style: Any) -> None:
+    block = style.block(lambda self, F, x: x + 1)
+    block.hybridize(on_value_read="break", recompute=True)
+    block.optimize_for(style.array([1.0]), backend="default")
+    assert block._flags["on_value_read"] == "break" and block._flags["recompute"] is True
+
+
 def test_flags_are_those_of_hybridize(style: Any) -> None:
     net, x, expected = network(style)
     for flags in ({"static_alloc": True}, {"static_alloc": True, "static_shape": True}, {"inline_limit": 0}):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -294,3 +297,52 @@ def test_a_pass_can_be_switched_off() -> None:
 def test_an_unknown_pass_is_refused() -> None:
     with pytest.raises(ValueError, match=r"no pass is called fold.*fold_batch_norm"), passes.skip("fold"):
         pass
+
+
+def test_the_environment_switches_passes_off() -> None:
+    program = "import regluon; print(*sorted(regluon.passes.skipped()))"
+
+    def run(value: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "REGLUON_SKIP_PASSES": value}
+        return subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+        )
+
+    assert run("fold_batch_norm, merge_repeats,").stdout.split() == ["fold_batch_norm", "merge_repeats"]
+    assert run("all").stdout.split() == sorted(passes.names())
+    refused = run("fold_batch_norm,nonsense")
+    assert refused.returncode == 1
+    last = refused.stderr.splitlines()[-1]
+    assert last.startswith("ValueError: the environment variable REGLUON_SKIP_PASSES expects")
+    assert "received 'nonsense'; there are: remove_identities" in last
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("channels", [8, 520])
+def test_scaled_filters_of_any_size(channels: int, axis: int, order: torch.memory_format) -> None:
+    torch.manual_seed(3)
+    weight = torch.randn(channels, channels, 1, 1).contiguous(memory_format=order).requires_grad_()
+    before, scale = weight.detach().clone(), torch.randn(channels)
+    expected = before * scale.reshape([-1 if place == axis else 1 for place in range(4)])
+    with torch.no_grad():
+        found = layers._scale_filters(weight, scale, axis=axis)
+    assert torch.equal(found, expected) and found.stride() == expected.stride()
+    assert not found._is_view() and torch.equal(weight, before)
+    # In memory of its own, one after another.
+    assert not torch.equal(layers._scale_filters(weight.detach(), scale * 2, axis=axis), found)
+    assert torch.equal(found, expected)
+    # With gradients, and of other types, as usual.
+    assert layers._scale_filters(weight, scale, axis=axis).requires_grad
+    half = layers._scale_filters(weight.detach().bfloat16(), scale, axis=axis)
+    assert half.dtype is torch.bfloat16
+
+
+def test_large_scaled_filters_do_not_lie_in_the_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    plain = layers.untouched_zeros_like
+    monkeypatch.setattr(layers, "untouched_zeros_like", lambda w: (sizes.append(w.numel()), plain(w))[1])
+    with torch.no_grad():
+        for channels in (8, 520):
+            layers._scale_filters(torch.ones(channels, channels, 1, 1), torch.ones(channels), axis=0)
+    assert sizes == [520 * 520]

@@ -318,6 +318,70 @@ def test_more_data_after_a_quiet_first_batch() -> None:
     assert 2.5 < high < 5 and low == -high
 
 
+@pytest.mark.parametrize("mode", ["naive", "entropy"])
+def test_nothing_but_zeros_say_nothing_of_a_range(mode: str) -> None:
+    net = nn.HybridSequential()
+    net.add(nn.Dense(8, activation="relu", in_units=12), nn.Dense(4, in_units=8))
+    net.initialize(mx.init.Uniform(0.5))
+    zeros, x = mx.nd.zeros((4, 12)), mx.nd.random.normal(shape=(4, 12))
+    with pytest.warns(UserWarning, match=r"give data, \S+ nothing but zeros.*in each call") as told:
+        quantized = quantization.quantize_net(net, calib_mode=mode, calib_data=[zeros])
+    assert told[0].filename == __file__
+    expected = net(x).asnumpy()
+    check_all_calls(quantized, x)
+    np.testing.assert_allclose(quantized(x).asnumpy(), expected, atol=0.05 * np.abs(expected).max())
+
+
+def check_all_calls(net: Any, x: Any) -> None:
+    """The calls of a hybridized block give what it gives operator by operator."""
+    net.hybridize(False)
+    expected = net(x).asnumpy()
+    assert np.isfinite(expected).all()
+    for flags in ({}, {"static_shape": True}):
+        net.hybridize(**flags)
+        for _ in range(3):
+            np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("low", [-1.0, 0.0])
+def test_all_calls_agree_on_values_that_are_no_number(low: float) -> None:
+    """Integers hold no NaN: it becomes the lowest value, at the first call and at later ones."""
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3, in_channels=3), nn.Flatten(), nn.Dense(4, in_units=400))
+    net.initialize(mx.init.Uniform(0.5))
+    typical = mx.nd.random.uniform(low, 1, (2, 3, 12, 12))
+    quantized = quantization.quantize_net(net, calib_mode="naive", calib_data=[typical])
+    x = typical.copy()
+    x[0, :, 3:5] = float("nan")
+    check_all_calls(quantized, x)
+
+
+@pytest.mark.parametrize("end", [0.0, 1e-42, 1e-300])
+def test_ranges_of_zeros_in_files(end: float) -> None:
+    """As MXNet writes them for a value that was zero in all data: then it is zero in all calls."""
+    data, weight = mx.sym.var("data"), mx.sym.var("weight")
+    parts = mx.sym.contrib.quantize_v2(data, out_type="int8", min_calib_range=-end, max_calib_range=end)
+    layer = mx.sym.FullyConnected(mx.sym.contrib.dequantize(*parts), weight, no_bias=True, num_hidden=3)
+    net = gluon.SymbolBlock(layer, [data])
+    net.initialize(mx.init.Uniform(0.5))
+    x = mx.nd.random.normal(shape=(2, 6))
+    check_all_calls(net, x)
+    np.testing.assert_allclose(net(x).asnumpy(), 0, atol=1e-40)
+
+
+def test_calibration_by_entropy_with_very_small_values() -> None:
+    def threshold(*batches: np.ndarray) -> float:
+        collector = quantization.EntropyCollector()
+        for each in batches:
+            collector.collect("value", "relu", mx.nd.array(each.astype("float32")))
+        return collector.post_collect()["value"][1]
+
+    values = np.random.RandomState(0).normal(0, 1e-6, 4000)
+    assert threshold(values * 1e-36) == 0
+    # A batch of zeros has no say in how wide bins are.
+    assert 2e-6 < threshold(np.zeros(100), values) < 1e-5
+
+
 def test_sums_beyond_the_integers_of_float32_are_exact() -> None:
     terms = 4096
     data = np.full((1, terms), 255, np.uint8)

@@ -18,6 +18,7 @@ from regluon import gluon
 from regluon.graph.dims import Dim, described, dims_in, evaluate, numbers_known, reads_numbers, source_of
 from regluon.graph.node import Entry, Node
 from regluon.ops.opdef import Spec
+from regluon.runtime.handles import user_location
 
 
 def sizes(*shape: int) -> tuple[list[Dim], list[Dim], Entry]:
@@ -261,3 +262,15 @@ def test_names_at_level_2_are_paths_and_unique() -> None:
     assert names[3:5] == ["1_fwd", "1_act_fwd"]
     assert len(set(names)) == len(names) == 7
     assert "0.0.weight" in outputs
+
+
+def test_the_lines_of_calls_are_told_apart_and_those_of_a_loop_are_one() -> None:
+    first, second = user_location(), user_location()
+    assert first == second, "two calls in one line"
+    found = [user_location() for _ in range(3)]
+    assert len(set(found)) == 1
+    other = user_location()
+    lines = [int(text.rsplit(":", 1)[1]) for text in (first, found[0], other)]
+    start = lines[0]
+    assert lines == [start, start + 2, start + 4]
+    assert other is not None and other.startswith(__file__)

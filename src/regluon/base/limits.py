@@ -23,6 +23,9 @@ REMEDY = (
     "variable REGLUON_FILE_LIMITS=0."
 )
 
+# Pauses of the search for cycles that will end with it switched on again.
+_pauses: set[object] = set()
+
 _lifted: contextvars.ContextVar[bool] = contextvars.ContextVar("file_limits_lifted", default=False)
 
 
@@ -53,10 +56,24 @@ def paused_collection() -> Iterator[None]:
     The search visits everything that there is each time that their number has grown by some: with it,
     reading a file of 100,000 objects takes five times as long.
     """
-    active = gc.isenabled()
-    gc.disable()
+    pause, active = object(), gc.isenabled()
+    if active:
+        _pauses.add(pause)
+        gc.disable()
     try:
         yield
     finally:
         if active:
+            _pauses.discard(pause)
             gc.enable()
+
+
+def _resume() -> None:
+    """A forked process has none of the threads that would end a pause."""
+    if _pauses:
+        _pauses.clear()
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_resume)

@@ -171,9 +171,11 @@ def _empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> 
     view = None if pool is None else pool.take(size)
     if view is None:
         return torch.empty_strided(shape, strides, dtype=dtype)
-    storage = torch.frombuffer(view, dtype=torch.uint8).untyped_storage()
-    # Not a view, which torch does not let functions with gradients of their own give.
-    return torch.empty(0, dtype=dtype).set_(storage, 0, shape, strides)
+    # Not a view, which torch does not let functions with gradients of their own give. Nor may an object of
+    # Python hold the storage: torch adds a second gradient to the first in place only where nothing else
+    # does.
+    source = torch.frombuffer(view, dtype=dtype)
+    return torch.empty(0, dtype=dtype).set_(source, 0, shape, strides)  # type: ignore[call-overload,no-any-return]
 
 
 def drop_blocks() -> None:

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
-__all__ = ["draw", "draw_seed", "drawing_from", "generator", "rewind", "seed", "state"]
+__all__ = [
+    "draw",
+    "draw_seed",
+    "drawing_from",
+    "drawing_in_steps",
+    "generator",
+    "rewind",
+    "seed",
+    "state",
+]
 
 _MASK = (1 << 64) - 1
 
@@ -29,9 +38,10 @@ _stream = _Stream(int.from_bytes(os.urandom(4), "little"))
 
 
 class _Reserved(threading.local):
-    """The keys that this thread draws instead of the stream's, inside `drawing_from`."""
+    """Where this thread's keys come from in a scope, instead of the stream: a function that does what `draw`
+    does."""
 
-    keys: Iterator[int] | None = None
+    take: Callable[[int], int] | None = None
 
 
 _reserved = _Reserved()
@@ -39,7 +49,7 @@ _reserved = _Reserved()
 
 def seed(value: int) -> None:
     """Start the sequence of draws anew from ``value``, also for the rest of a `drawing_from` scope."""
-    _reserved.keys = None
+    _reserved.take = None
     with _stream.lock:
         _stream.seed = int(value) & _MASK
         _stream.count = 0
@@ -58,8 +68,8 @@ def rewind(count: int) -> None:
 
 def draw(count: int = 1) -> int:
     """Reserve ``count`` draws; gives the key of the first (the following keys are the next integers)."""
-    if _reserved.keys is not None:
-        return next(_reserved.keys)
+    if _reserved.take is not None:
+        return _reserved.take(count)
     with _stream.lock:
         number = _stream.count
         _stream.count += count
@@ -73,11 +83,35 @@ def drawing_from(key: int) -> Iterator[None]:
     What is computed later, such as the first values of a parameter whose shape was not known, is then the
     same whatever was drawn in between. The first draw inside is ``key`` itself.
     """
-    before, _reserved.keys = _reserved.keys, _following(key)
+    keys = _following(key)
+    with _drawing(lambda count: next(keys)):
+        yield
+
+
+@contextmanager
+def drawing_in_steps() -> Iterator[None]:
+    """A scope that is one draw for what is around it, as a loop in a graph is one node.
+
+    The draws inside have the keys that bodies of loops and branches in graphs give theirs.
+    """
+    following = generator(draw()).initial_seed()
+
+    def take(count: int) -> int:
+        nonlocal following
+        first, following = following, following + count
+        return first
+
+    with _drawing(take):
+        yield
+
+
+@contextmanager
+def _drawing(take: Callable[[int], int]) -> Iterator[None]:
+    before, _reserved.take = _reserved.take, take
     try:
         yield
     finally:
-        _reserved.keys = before
+        _reserved.take = before
 
 
 def _following(key: int) -> Iterator[int]:

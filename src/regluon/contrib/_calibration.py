@@ -15,6 +15,8 @@ __all__ = ["CalibrationCollector", "EntropyCollector", "RangeCollector", "batche
 
 _BINS = 8001
 _LEVELS = 255
+# Below this the width of a bin would be no normal number: such values count as zeros.
+_SMALLEST = 1e-33
 
 
 class CalibrationCollector:
@@ -71,6 +73,8 @@ class EntropyCollector(CalibrationCollector):
         self.num_bins = num_bins
         # Name -> counts, width of a bin, lowest value.
         self.hist_dict: dict[str, tuple[numpy.ndarray, float, float]] = {}
+        # What was all zeros so far: that says nothing of the width.
+        self._silent: set[str] = set()
 
     def collect(self, name: str, op_name: str, arr: Any) -> None:
         """Count the values of ``arr``."""
@@ -82,11 +86,14 @@ class EntropyCollector(CalibrationCollector):
         lowest, largest = float(values.min()), float(numpy.abs(values).max())
         if not numpy.isfinite(largest):
             raise MXNetError(f"calibration: the value {name} is not finite for the data given")
-        counts, width, low = self.hist_dict.get(name, (None, (2 * largest or 1.0) / self.num_bins, lowest))
+        if largest < _SMALLEST and name not in self.hist_dict:
+            self._silent.add(name)
+            return
+        counts, width, low = self.hist_dict.get(name, (None, 2 * largest / self.num_bins, lowest))
         if counts is None:
             counts = numpy.zeros(self.num_bins)
-        # A value further out gets bins of the same width, as many on both sides. After a first batch of
-        # almost nothing but zeros that could be millions: then bins are joined by threes.
+        # A value further out gets bins of the same width, as many on both sides. After a first batch of very
+        # small values that could be millions: then bins are joined by threes.
         while largest > len(counts) * width / 2 * 3:
             counts, width = _joined(counts), width * 3
         more = int(numpy.ceil(max(0.0, largest - len(counts) * width / 2) / width))
@@ -96,7 +103,8 @@ class EntropyCollector(CalibrationCollector):
         self.hist_dict[name] = counts, width, min(low, lowest)
 
     def post_collect(self) -> dict[str, tuple[float, float]]:
-        """The ranges by entropy."""
+        """The ranges by entropy; (0, 0) for what was all zeros."""
+        self.min_max_dict.update({name: (0.0, 0.0) for name in self._silent.difference(self.hist_dict)})
         for name, (counts, width, low) in self.hist_dict.items():
             positive = low >= 0 and self.quantized_dtype in ("auto", "uint8")
             # Without negative values all levels are on one side.

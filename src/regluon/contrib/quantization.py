@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from .. import autograd
 from ..base.device import cpu
 from ..exec import Program
 from ..gluon.block import HybridBlock
+from ..gluon.calling import level_outside
 from ..gluon.parameter import Parameter
 from ..gluon.symbol_block import SymbolBlock
 from ..graph.node import Entry, Node, arguments_of, topological
@@ -84,7 +86,8 @@ def quantize_net(
         The shapes of the inputs, where there is no calib_data.
     calib_mode : {'none', 'naive', 'entropy', 'custom'}
         'naive' takes the lowest and highest value that occur, 'entropy' the range that keeps most
-        information, 'custom' asks LayerOutputCollector; 'none' takes the range anew in each call: slow.
+        information, 'custom' asks LayerOutputCollector; 'none' takes the range anew in each call: slow. So
+        is done, with a warning, for a value that is zero in all of calib_data.
     num_calib_batches, num_calib_examples : int, optional
         How much of calib_data is used; all of it by default.
     device, ctx : Device, optional
@@ -479,7 +482,23 @@ def _calibrated(entries: Sequence[Entry], collector: Any, dtype: str) -> list[En
     finish = getattr(collector, "post_collect", None)
     found = finish() if finish is not None else None
     ranges = found if found is not None else collector.min_max_dict
-    return with_ranges(entries, ranges.get, dtype)
+    silent = []
+
+    def range_of(name: str) -> tuple[float, float] | None:
+        if name in ranges and not any(ranges[name]):
+            silent.append(name)
+            return None
+        return ranges.get(name)
+
+    result = with_ranges(entries, range_of, dtype)
+    if silent:
+        warnings.warn(
+            f"calibration: all the data give {', '.join(silent)} nothing but zeros, which say nothing of the "
+            "range: it is taken anew in each call, which is slow. Calibrate with typical inputs, or leave "
+            "the layers that read it out (exclude_layers)",
+            stacklevel=level_outside(),
+        )
+    return result
 
 
 # Results -------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import forks as forks
 from .plan import Plan
 from .program import Program, interpret
 from .recompute import recompute

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -17,7 +17,7 @@ from ..passes.rewrite import Reads, Settings, rewrite
 from ..runtime.gradient import zero_link
 from .program import Program
 
-__all__ = ["Body", "Cutter", "PlannedBody", "cut", "plan_bodies"]
+__all__ = ["Body", "Cutter", "Part", "PlannedBody", "cut", "plan_bodies"]
 
 # Runs a body on a key and on what goes from step to step.
 Bound = Callable[[int, Sequence[Tensor]], tuple[Tensor, ...]]
@@ -33,20 +33,23 @@ class Body:
         Its variables. The graph need not use all of them.
     outputs : sequence of Entry
         What it computes.
+    draws : range, optional
+        The numbers of the draws made while it was recorded; the results of some may be unused. By default
+        draws are numbered in the order of the graph.
     """
 
     # A body is itself and nothing else; without a hash it is kept in no memory of results.
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Entry]) -> None:
+    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Entry], draws: range | None = None) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         order = topological(outputs)
-        self.draws = 0
-        for node in order:
-            if node.op is not None and node.op.uses_rng:
-                node.draw = self.draws
-                self.draws += 1
+        drawing = [node for node in order if node.op is not None and node.op.uses_rng]
+        for number, node in enumerate(drawing):
+            node.draw = number if draws is None else node.draw - draws.start
+        made = 0 if draws is None else len(draws)
+        self.draws = max([made, *(node.draw + 1 for node in drawing)])
         reached = {id(node) for node in order if node.op is None}
         self.used = frozenset(place for place, node in enumerate(self.inputs) if id(node) in reached)
         self._programs: dict[tuple[bool, bool], Program] = {}
@@ -231,15 +234,31 @@ class Cutter:
         return made
 
 
-def cut(
-    bodies: Sequence[tuple[Sequence[Node], Sequence[Entry]]], inside: Callable[[Node], bool]
-) -> tuple[list[Body], list[Entry]]:
+class Part(NamedTuple):
+    """A part of a graph that becomes a body.
+
+    Attributes
+    ----------
+    placeholders : sequence of Node
+        The variables that stand for what goes from step to step.
+    outputs : sequence of Entry
+        What it computes.
+    draws : range, optional
+        See `Body`.
+    """
+
+    placeholders: Sequence[Node]
+    outputs: Sequence[Entry]
+    draws: range | None
+
+
+def cut(parts: Sequence[Part], inside: Callable[[Node], bool]) -> tuple[list[Body], list[Entry]]:
     """Cut bodies out of a graph.
 
     Parameters
     ----------
-    bodies : sequence of (placeholders, outputs)
-        The variables that stand for what goes from step to step, and the outputs of each body.
+    parts : sequence of Part
+        What becomes a body each.
     inside : callable
         Whether an operator's node was recorded inside one of the bodies.
 
@@ -249,16 +268,16 @@ def cut(
         The bodies, and what they use from outside. The inputs of every body are its placeholders, then a
         variable for each of these.
     """
-    cutters = [Cutter(placeholders, inside) for placeholders, _ in bodies]
-    copied = [cutter.copy(outputs) for cutter, (_, outputs) in zip(cutters, bodies, strict=True)]
+    cutters = [Cutter(part.placeholders, inside) for part in parts]
+    copied = [cutter.copy(part.outputs) for cutter, part in zip(cutters, parts, strict=True)]
     outside: dict[tuple[int, int], Entry] = {}
     for cutter in cutters:
         for key, (entry, _) in cutter.outside.items():
             outside.setdefault(key, entry)
     made = []
-    for cutter, (placeholders, _), outputs in zip(cutters, bodies, copied, strict=True):
+    for cutter, part, outputs in zip(cutters, parts, copied, strict=True):
         variables = [cutter.place(entry).node for entry in outside.values()]
-        made.append(Body([*placeholders, *variables], outputs))
+        made.append(Body([*part.placeholders, *variables], outputs, part.draws))
     return made, list(outside.values())
 
 

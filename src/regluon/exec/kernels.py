@@ -156,6 +156,9 @@ def choose_kernels(entries: Sequence[Entry], settings: Settings, choose: Choose 
     layouts = Layouts()
 
     def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
+        if node.op is UNARY:
+            # The most frequent ones, of which there is one kind only.
+            return [_unary(node, inputs)]
         found = candidates(node, inputs, settings, layouts)
         name = next(iter(found))
         if choose is not None and len(found) > 1:

@@ -26,7 +26,7 @@ from .bodies import plan_bodies
 from .cuda import seam
 from .cuda.layout import choose_operators
 from .kernels import Layouts, choose_kernels, contiguous_outputs
-from .onednn import use_regions
+from .onednn import region_of, use_regions
 from .program import Program
 from .splitting import split
 from .tuning import Tuner
@@ -224,6 +224,18 @@ class Plan:
         prepared = (parameters, versions, [*direct, *made])
         self._prepared = prepared
         return prepared
+
+    def bound(self) -> Callable[[Tensor], Tensor] | None:
+        """The second program with what is packed now, where it is one region of one input and one output."""
+        prepared, program = self._prepared, self.program
+        if prepared is None or self.is_opaque or self.count != 1 or len(program.nodes) != 1:
+            return None
+        (node,) = program.nodes
+        region, places = region_of(node), {variable: i for i, variable in enumerate(program.inputs)}
+        read = [places[entry.node] for entry in node.inputs]
+        if region is None or len(program.outputs) != 1 or read[:1] != [0] or read.count(0) > 1:
+            return None
+        return region.bound(tuple([prepared[2][place - 1] for place in read[1:]]))
 
     def values_from(self, parameters: Sequence[Tensor]) -> tuple[list[Tensor], Sequence[Tensor]]:
         """What the second program reads besides its inputs: parameters, and what is made of them."""

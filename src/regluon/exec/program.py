@@ -8,12 +8,14 @@ want to look at every value.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from torch import Tensor
 
 from ..base.errors import MXNetError
+from ..base.limits import paused_collection
 from ..graph.dims import evaluate
 from ..graph.node import Entry, Node, reads_sizes, topological
 from ..ops.failure import translated
@@ -24,6 +26,9 @@ from ..runtime.state import State
 from .writing import Text, last_uses
 
 __all__ = ["Program", "interpret"]
+
+# Bytes of values that need not be freed one by one.
+_LITTLE = 8 << 20
 
 
 class Program:
@@ -110,7 +115,8 @@ class Program:
         if function is None and self._text is None and self._may_interpret:
             self._may_interpret = False
             try:
-                return self._interpreted(key, tensors)
+                with paused_collection():
+                    return self._interpreted(key, tensors)
             except Exception:
                 # The function fails as well, and says at which line of the user's code.
                 pass
@@ -121,9 +127,33 @@ class Program:
 
     def _interpreted(self, key: int, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The results node by node: a program that runs once is not worth a function of its own."""
-        values = {id(node): tensor for node, tensor in zip(self.inputs, tensors, strict=True)}
-        frees = self.last_uses()
-        return tuple(interpret(self.outputs, values, self.training, key, frees=frees))
+        values: dict[Node, list[Any]] = {
+            node: [tensor] for node, tensor in zip(self.inputs, tensors, strict=True)
+        }
+        # Where all values together are small, it takes longer to find the last use of each.
+        frees = {} if _are_small(self.nodes) else self.last_uses()
+
+        def tensor_of(entry: Any) -> Any:
+            return values[entry[0]][entry[1]]
+
+        for place, node in enumerate(self.nodes):
+            op = node.op
+            assert op is not None
+            given, attrs = [values[entry[0]][entry[1]] for entry in node.inputs], node.full_attrs
+            if reads_sizes(node):
+                attrs = {
+                    name: evaluate(value, lambda e: tuple(tensor_of(e).shape), lambda e: tensor_of(e).item())
+                    for name, value in attrs.items()
+                }
+            if op.uses_rng or op.uses_training:
+                made = run(op, given, attrs, self.training, key + node.draw)
+            else:
+                made = op.function(*given, **attrs)
+            values[node] = [made] if isinstance(made, Tensor) else list(made)
+            del made, given
+            for entry in frees.get(place, ()):
+                values[entry[0]][entry[1]] = None
+        return tuple([tensor_of(entry) for entry in self.outputs])
 
     def fail(self, error: Exception) -> NoReturn:
         """Raise what `_located` gives for an error of the function; the causes of both are kept."""
@@ -155,6 +185,22 @@ class Program:
             return translation
         where = f", recorded at {node.location}" if node.location else ""
         return type(translation)(f"{translation} (node {node.name}{where})")
+
+
+def _are_small(nodes: Sequence[Node]) -> bool:
+    """Whether all values that are computed take little memory."""
+    total, known = 0, dict[int, int]()
+    for node in nodes:
+        if node.specs is None:
+            return False
+        for spec in node.specs:
+            size = known.get(id(spec))
+            if size is None:
+                size = known[id(spec)] = math.prod(spec.shape) * spec.dtype.itemsize
+            total += size
+        if total > _LITTLE:
+            return False
+    return True
 
 
 def _may_run_twice(node: Node) -> bool:

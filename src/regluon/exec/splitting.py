@@ -15,6 +15,9 @@ def split(entries: Sequence[Entry], settings: Settings) -> tuple[list[Entry], li
 
     Returns the outputs over new variables, those variables, and what each of them stands for.
     """
+    order = topological(entries)
+    if not settings.constants and all([node.op is None or node.inputs for node in order]):
+        return list(entries), [], []
     cut: dict[Entry, Entry] = {}
     sources: list[Entry] = []
 
@@ -35,7 +38,7 @@ def split(entries: Sequence[Entry], settings: Settings) -> tuple[list[Entry], li
         node = mapping.get(entry[0])
         return entry if node is None else Entry(node, entry[1])
 
-    for node in topological(entries):
+    for node in order:
         if node.op is not None and not settings.is_constant(Entry(node, 0)):
             inputs = tuple([moved(entry) for entry in node.inputs])
             if any([new is not old for new, old in zip(inputs, node.inputs, strict=True)]):

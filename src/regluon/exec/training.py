@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..base.pool import empty_beside
-from ..graph.node import Entry, Node
+from ..graph.node import Entry, Node, topological
 from ..ops.defs.normalization import effective_gamma, move_statistics
 from ..ops.internal import CONTIGUOUS, DENSE, InternalOp, apply_unary, channels_last
 from ..passes import Watch
@@ -24,6 +24,7 @@ from ..passes.layers import activation_of, is_addition
 from ..passes.lint import lint
 from ..passes.rewrite import Reads, has_dims, make, rewrite
 from ..runtime.gradient import commit_values, once
+from ..runtime.targets import is_spare
 from .cuda import seam
 from .onednn import training as onednn
 from .onednn.norms import NormForm, NormKernels, norm_kernels_for
@@ -64,6 +65,8 @@ def for_training(
         lint(current, each.__name__)
         if watch is not None:
             watch(each.__name__.lstrip("_"), before, current)
+    if any(node.op in (CONVOLUTION, NORM, POOL) for node in topological(current)):
+        current = [_rows_first(entry, images) for entry in current]
     return current
 
 
@@ -119,18 +122,14 @@ def _is_image(entry: Entry, images: frozenset[torch.dtype]) -> bool:
 
 def _use_common_forms(entries: Sequence[Entry], images: frozenset[torch.dtype]) -> list[Entry]:
     """Layers and sums in a form that an activation can join; two-dimensional convolutions channels last."""
-    found = False
     floats = images | _IMAGES | {torch.float64}
 
     def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
-        nonlocal found
         name = node.op.name if node.op else ""
         if has_dims(node) or not inputs or inputs[0].spec is None or inputs[0].spec.dtype not in floats:
             return None
         if name == "Convolution" and _is_image(inputs[0], images):
-            new = _images(node, inputs)
-            found = found or new is not None
-            return new
+            return _images(node, inputs)
         if name == "FullyConnected":
             flatten = bool(node.full_attrs["flatten"])
             return [make(DENSE, node, inputs, {"flatten": flatten, "bias": len(inputs) > 2})]
@@ -138,8 +137,7 @@ def _use_common_forms(entries: Sequence[Entry], images: frozenset[torch.dtype]) 
             return [make(SUM, node, inputs)]
         return None
 
-    result = rewrite(entries, replace)
-    return [_rows_first(entry, images) for entry in result] if found else result
+    return rewrite(entries, replace)
 
 
 def _rows_first(entry: Entry, images: frozenset[torch.dtype]) -> Entry:
@@ -274,13 +272,17 @@ class _Norm(torch.autograd.Function):
             commit(mean, spread if known else spread.pow(-2).sub_(context.eps).clamp_(min=0.0))
         if torch.is_grad_enabled():
             return *_again(data, gamma, beta, other, context.eps, context.relu, gradient), None, None, None
+        needed = context.needs_input_grad
+        spare = gradient if kernels is not None and is_spare(gradient) else None
         if result is not None:
             gradient = _where_positive(gradient, result)
-        needed = context.needs_input_grad
         parts: Sequence[Tensor]
         if kernels is not None:
             images = channels_last(gradient), channels_last(data)
-            parts = kernels.gradients(*images, gamma, mean, spread, mask)
+            # The received gradient is overwritten, unless it is handed on as well or lies in another order.
+            fits = spare is not None and spare.stride() == images[0].stride()
+            into = spare if fits and not (spare is gradient and needed[3]) else None
+            parts = kernels.gradients(*images, gamma, mean, spread, mask, into)
         else:
             parts = torch.ops.aten.native_batch_norm_backward(
                 gradient, data, gamma, None, None, mean, spread, True, context.eps, list(needed[:3])
@@ -313,6 +315,9 @@ def _norm_kernels(data: Tensor, gamma: Tensor, beta: Tensor, eps: float, relu: b
     """oneDNN's kernels for images on the CPU, where there are any."""
     plain = gamma.dtype is beta.dtype is torch.float32 and gamma.is_contiguous() and beta.is_contiguous()
     if data.dim() != 4 or data.device.type != "cpu" or data.dtype not in _IMAGES or not plain:
+        return None
+    if eps < torch.finfo(torch.float32).tiny:
+        # These kernels make NaN of a constant channel, where torch makes zeros.
         return None
     return norm_kernels_for(NormForm(tuple(data.shape), data.dtype, eps, relu, torch.get_num_threads()))
 

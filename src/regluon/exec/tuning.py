@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from .partition import Subgraph
 from .program import Program
 from .splitting import split
 
-__all__ = ["Tuner", "random_value"]
+__all__ = ["TimedRun", "Tuner", "random_value"]
 
 # Each candidate runs this many times, or all together for this many seconds, whichever ends first.
 _RUNS, _SECONDS = 10, 0.05
@@ -35,8 +36,25 @@ _CLEARLY = 0.9
 # The same for whole groups of nodes, whose times differ less; each way is run so many times at least.
 _CLEARLY_IN_GROUPS, _FEWEST_OF_GROUPS = 0.96, 6
 
+# Runs of regions that are timed step by step: so many at most, and the factor by which another one than the
+# usual way may be slower after two runs to get a third.
+_MOST_BY_STEP, _LOOSELY = 6, 1.04
+
 # By name, what prepares a run of each way to compute something; it gives None for one that cannot be used.
 Ways = Mapping[str, Callable[[], Callable[[], Any] | None]]
+
+
+class TimedRun(ABC):
+    """A run that tells itself how long it takes: few runs are enough."""
+
+    @abstractmethod
+    def __call__(self) -> None:
+        """Run once."""
+
+    @property
+    @abstractmethod
+    def seconds(self) -> float:
+        """What a run takes, by all runs so far."""
 
 
 class Tuner:
@@ -133,6 +151,9 @@ def _fastest_run(
     names = list(runs)
     best = dict.fromkeys(names, float("inf"))
     left = {name: run for name, run in runs.items() if run is not None}
+    timed = {name: run for name, run in left.items() if isinstance(run, TimedRun)}
+    if len(timed) == len(left) and names[0] in timed:
+        return _fastest_by_step(timed, clearly)
     end, spent = time.perf_counter() + _SECONDS, 0.0
     for turn in range(_RUNS + 1):
         for name, run in left.items():
@@ -152,15 +173,42 @@ def _fastest_run(
     return fastest if best[fastest] < clearly * best[names[0]] else names[0]
 
 
+def _fastest_by_step(runs: dict[str, TimedRun], clearly: float) -> str:
+    """The same for runs that tell their times: those that are clearly apart run twice or three times."""
+    usual, left = next(iter(runs)), runs
+    best = dict.fromkeys(runs, float("inf"))
+    for turn in range(_MOST_BY_STEP):
+        for run in left.values():
+            run()
+        if not turn:
+            # The first run of each also pays for memory that is new.
+            continue
+        best |= {name: run.seconds for name, run in left.items()}
+        left = _still_promising(left, best, usual, clearly, _LOOSELY if turn == 1 else None)
+        others = [name for name in left if name != usual]
+        if not others or (turn > 1 and len(others) == 1 and best[others[0]] < clearly**2 * best[usual]):
+            break
+    fastest = min(runs, key=lambda name: best[name])
+    return fastest if best[fastest] < clearly * best[usual] else usual
+
+
+_Timed = TypeVar("_Timed", bound=Callable[[], Any])
+
+
 def _still_promising(
-    runs: dict[str, Callable[[], Any]], best: dict[str, float], usual: str, clearly: float
-) -> dict[str, Callable[[], Any]]:
+    runs: dict[str, _Timed],
+    best: dict[str, float],
+    usual: str,
+    clearly: float,
+    loosely: float | None = None,
+) -> dict[str, _Timed]:
     """Those that may still be taken, with the usual one if there are any.
 
     Another one is to be faster than the usual one by half of what it has to be in the end, and not clearly
-    slower than the fastest so far.
+    slower than the fastest so far; with ``loosely``, not slower than the usual one by this factor.
     """
-    enough = min((1 + clearly) / 2 * best[usual], min(best.values()) / clearly)
+    gaining = (1 + clearly) / 2 if loosely is None else loosely
+    enough = min(gaining * best[usual], min(best.values()) / clearly)
     kept = {name: run for name, run in runs.items() if name == usual or best[name] < enough}
     return kept if len(kept) > 1 else {}
 

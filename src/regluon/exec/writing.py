@@ -251,6 +251,9 @@ class Text:
     def _results(self, node: Node, dead: Sequence[Entry]) -> tuple[str, list[str]]:
         """The names of a node's outputs, and the names that end with it and are not given on."""
         names, alive = self.names, self._alive
+        if len(dead) == 1 and dead[0][0] is not node and node.outputs == 1:
+            name = names[Entry(node, 0)] = names[dead[0]]
+            return name, []
         ended = [names[entry] for entry in dead if entry[0] is not node]
         made = []
         for index in range(node.outputs):

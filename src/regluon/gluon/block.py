@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..base import config
 from . import summaries
 from .epoch import clock
+from .flags import check_flags
 from .parameter import Parameter, ParameterDict
 from .scope import BlockScope, hint_of
 from .utils import HookHandle
@@ -428,7 +429,7 @@ class Block:
 
     def hybridize(self, active: bool = True, **kwargs: Any) -> None:
         """Hybridize the hybrid blocks below this one."""
-        _check_flags(kwargs)
+        check_flags(kwargs, kwargs.get("backend"))
         for child in self._children.values():
             child.hybridize(active, **kwargs)
 
@@ -479,36 +480,6 @@ def _indented(text: str) -> str:
 
 def _unique(values: Any) -> list[Any]:
     return list({id(value): value for value in values}.values())
-
-
-_FLAGS = (
-    "active",
-    "partition_if_dynamic",
-    "static_alloc",
-    "static_shape",
-    "inline_limit",
-    "forward_bulk_size",
-    "backward_bulk_size",
-    "backend",
-    "backend_opts",
-    "clear",
-    "on_value_read",
-    "recompute",
-)
-
-
-def _check_flags(flags: dict[str, Any], backend: Any = None) -> None:
-    """Refuse unknown flags of hybridize; with a backend they are its options, unless a flag is misspelt."""
-    import difflib
-
-    backend = flags.get("backend", backend)
-    for name in flags:
-        if name not in _FLAGS:
-            near = difflib.get_close_matches(name, _FLAGS, n=1, cutoff=0.6 if backend is None else 0.85)
-            if backend is not None and not near:
-                continue
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"hybridize() got an unexpected keyword argument {name!r}{hint}")
 
 
 from .hybrid import HybridBlock  # noqa: E402

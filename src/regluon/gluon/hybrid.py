@@ -16,11 +16,12 @@ from ..base.memory import keep_freed_memory
 from ..runtime.handles import kinds
 from ..runtime.state import State, state
 from ..symbol import Symbol
-from .block import Block, _check_flags
+from .block import Block
 from .cached_graph import CachedGraph, tracing
 from .calling import arrays_for, blocks_below, config_scope, first_value, in_kind_of, is_users, level_outside
 from .constraints import OptConstraint, get_optimization_constraints, set_optimization_constraints
 from .epoch import clock
+from .flags import check_flags, checked, options_of
 from .parameter_support import shape_is_known
 from .recorded import remember
 from .recording import compose, infer_from
@@ -153,22 +154,32 @@ class HybridBlock(Block):
         TypeError
             For an unknown flag; the message names the nearest.
         ValueError
-            For an unknown backend.
+            For an unknown backend, or a flag with a value of another type.
         ImportError
             For a backend whose package is not installed; the message says how to install it.
         """
         if isinstance(partition_if_dynamic, str):
             backend, partition_if_dynamic = partition_if_dynamic, True
-        _check_flags(kwargs, backend)
-        options = {**(backend_opts or {}), **kwargs}
-        if on_value_read not in ("error", "break"):
-            raise ValueError(f"on_value_read is 'error' or 'break'; received {on_value_read!r}")
-        if active and static_alloc:
-            keep_freed_memory()
+        check_flags(kwargs, backend)
+        options = options_of(backend_opts, kwargs)
+        flags = checked(
+            active=active,
+            partition_if_dynamic=partition_if_dynamic,
+            static_alloc=static_alloc,
+            static_shape=static_shape,
+            inline_limit=inline_limit,
+            forward_bulk_size=forward_bulk_size,
+            backward_bulk_size=backward_bulk_size,
+            on_value_read=on_value_read,
+            recompute=recompute,
+        )
+        active = flags.pop("active")
         if backend is not None:
             from ..exec import backends
 
             backends.get(backend).check(options)
+        if active and flags["static_alloc"]:
+            keep_freed_memory()
         if active and (self._forward_hooks or self._forward_pre_hooks):
             warnings.warn(
                 f'"{self.name}" is being hybridized while still having forward hook/pre-hook. If '
@@ -176,24 +187,13 @@ class HybridBlock(Block):
                 "every call.",
                 stacklevel=2,
             )
-        flags = {
-            "partition_if_dynamic": bool(partition_if_dynamic),
-            "static_alloc": static_alloc,
-            "static_shape": static_shape,
-            "inline_limit": inline_limit,
-            "forward_bulk_size": forward_bulk_size,
-            "backward_bulk_size": backward_bulk_size,
-            "backend": backend,
-            "backend_opts": options,
-            "backend_chain": [] if backend is None else [(backend, options)],
-            "on_value_read": on_value_read,
-            "recompute": bool(recompute),
-        }
-        self.__dict__.update(_active=bool(active), _flags=flags)
+        passed = dict(flags)
+        chain = [] if backend is None else [(backend, options)]
+        flags |= {"backend": backend, "backend_opts": options, "backend_chain": chain}
+        self.__dict__.update(_active=active, _flags=flags)
         if clear or not active:
             self.__dict__["_cached"] = None
         clock.tick()
-        passed = {key: value for key, value in flags.items() if not key.startswith("backend")}
         for child in self._children.values():
             child.hybridize(active, **passed)
 
@@ -221,10 +221,14 @@ class HybridBlock(Block):
 
         Raises
         ------
+        TypeError
+            For an unknown flag; the message names the nearest.
         ValueError
-            For an unknown backend; the message lists those there are.
+            For an unknown backend; the message lists those there are. For a flag with a value of another
+            type.
         """
-        options = {**(backend_opts or {}), **kwargs}
+        check_flags(kwargs, backend, "optimize_for")
+        options = options_of(backend_opts, kwargs)
         before = self._flags.get("backend_chain", []) if self._active else []
         chain = [] if clear else list(before)
         if backend is not None and (backend, options) not in chain[-1:]:
@@ -240,12 +244,13 @@ class HybridBlock(Block):
             backend=backend,
             backend_opts=options,
             clear=clear or chain != before,
+            on_value_read=self._flags.get("on_value_read", "error"),
             recompute=bool(self._flags.get("recompute")),
         )
         self._flags["backend_chain"] = chain
         cached = self._graph_cache()
         recorded = cached.prepare((x, *args))
-        if static_shape:
+        if self._flags["static_shape"]:
             cached.compile(recorded, (x, *args))
 
     @property

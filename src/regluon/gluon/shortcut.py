@@ -8,6 +8,7 @@ same tensor is looked at only when one of all has got another, which leaves its 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -34,12 +35,11 @@ class Shortcut:
         at the mode of the thread.
     """
 
-    __slots__ = ("_array", "_make", "_recorded", "call", "plan")
+    __slots__ = ("_array", "_plain", "_recorded", "call", "plan")
 
     def __init__(self, recorded: Recorded, plan: Plan, array: Any) -> None:
         self._recorded, self.plan, self._array = recorded, plan, _Like(array)
-        plain = type(plan).__call__ is Plan.__call__
-        self._make = _written(len(recorded.parameters)) if plain else None
+        self._plain = type(plan).__call__ is Plan.__call__
         self.call: Callable[[Any], Any] = self._slow
         self._renew()
 
@@ -61,17 +61,17 @@ class Shortcut:
     def _renew(self) -> None:
         """Write the function for the weights that the plan has packed now."""
         prepared = self.plan._prepared
-        if self._make is None or prepared is None:
+        if not self._plain or prepared is None:
             return
         parameters = [parameter for _, parameter in self._recorded.parameters]
         # Lists of arrays by device: assigned anew where there are others, never changed.
         data = [parameter._data for parameter in parameters]
         if any(each is None or len(each) != 1 for each in data):
             return
-        like = self._array
-        self.call = self._make(
+        like, bound = self._array, self.plan.bound()
+        self.call = _written(len(parameters), bound is not None)(
             self, like.cls, like.context, like.shape, like.dtype, self._recorded.epoch, clock,
-            self.plan._function, parameters, data, prepared, rebound,
+            bound or self.plan._function, parameters, data, prepared, rebound,
         )  # fmt: skip
 
     def _slow(self, array: Any) -> Any:
@@ -112,22 +112,19 @@ class _Like:
         self.context, self.dtype, self.shape = array._ctx, array._t.dtype, array._t.shape
 
 
-_WRITTEN: dict[int, Callable[..., Callable[[Any], Any]]] = {}
-
-
-def _written(count: int) -> Callable[..., Callable[[Any], Any]]:
+@functools.cache
+def _written(count: int, bound: bool) -> Callable[..., Callable[[Any], Any]]:
     """A function that makes the functions for ``count`` parameters.
 
     What one of them compares with lies in its closure: a thread that is in one keeps all of it, with the
-    weights that belong to it, while another is made.
+    weights that belong to it, while another is made. With ``bound`` these are part of what it calls.
     """
-    if count not in _WRITTEN:
-        unpacked, tests = _one_by_one(count) if count <= _MOST_WRITTEN else _in_a_loop()
-        source = _TEXT.format(unpacked=unpacked, tests=tests)
-        scope: dict[str, Any] = {}
-        exec(compile(source, f"<regluon shortcut of {count} parameters>", "exec"), scope)
-        _WRITTEN[count] = scope["make"]
-    return _WRITTEN[count]
+    unpacked, tests = _one_by_one(count) if count <= _MOST_WRITTEN else _in_a_loop()
+    run = "function(tensor)" if bound else "function(0, tensor, *given)[0]"
+    source = _TEXT.format(unpacked=unpacked, tests=tests, run=run)
+    scope: dict[str, Any] = {}
+    exec(compile(source, f"<regluon shortcut of {count} parameters>", "exec"), scope)
+    return scope["make"]  # type: ignore[no-any-return]
 
 
 def _one_by_one(count: int) -> tuple[str, str]:
@@ -178,11 +175,11 @@ def make(shortcut, cls, context, shape, dtype, epoch, clock, function, parameter
         if ((checked != rebound.now and moved()){tests}):
             return shortcut.packed_anew(array)
         try:
-            made = function(0, tensor, *given)
+            made = {run}
         except Exception as error:
             return shortcut.packed_anew(array, error)
         result = new(cls)
-        result._t = made[0]
+        result._t = made
         result._ctx = context
         return result
 

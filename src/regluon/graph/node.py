@@ -18,6 +18,7 @@ __all__ = [
     "Node",
     "arguments_of",
     "dependencies",
+    "may_hold_sizes",
     "rebuild",
     "remembered_walks",
     "topological",
@@ -158,13 +159,20 @@ class Node:
         twin.value, twin.location, twin.is_aux = self.value, self.location, self.is_aux
         twin.serial = next(_SERIALS)
         twin.draw, twin.covers, twin._full = self.draw, self.covers, self._full
+        known = self._reads
         twin._reads = None
+        if known is not None and known[1] is self.attrs and known[0] is known[2] is self.inputs:
+            # It reads no sizes.
+            twin._reads = (inputs, self.attrs, inputs)
         return twin
 
 
 def reads_sizes(node: Node) -> bool:
     """Whether an attribute is a size that is only known in a call."""
-    return dependencies(node) is not node.inputs
+    inputs, found = node.inputs, node._reads
+    if found is not None and found[0] is inputs and found[1] is node.attrs:
+        return found[2] is not inputs
+    return dependencies(node) is not inputs
 
 
 def dependencies(node: Node) -> Sequence[Entry]:
@@ -176,22 +184,23 @@ def dependencies(node: Node) -> Sequence[Entry]:
     if found is not None and found[0] is node.inputs and found[1] is node.attrs:
         return found[2]
     entries: Sequence[Entry] = node.inputs
-    if node.op is not None and _may_hold_sizes(node.attrs):
+    if node.attrs and node.op is not None and may_hold_sizes(node.attrs):
         dims = [dim for value in node.attrs.values() for dim in dims_in(value)]
         entries = (*node.inputs, *sources_of(dims)) if dims else node.inputs
     node._reads = (node.inputs, node.attrs, entries)
     return entries
 
 
-def _may_hold_sizes(attrs: dict[str, Any]) -> bool:
+def may_hold_sizes(attrs: dict[str, Any]) -> bool:
     """Whether an attribute is a Dim or a container: most nodes have neither and read no sizes."""
     for value in attrs.values():
-        if value.__class__ in _HOLDERS:
+        if value.__class__ not in _PLAIN and isinstance(value, _HOLDERS):
             return True
     return False
 
 
-_HOLDERS = frozenset({Dim, tuple, list})
+_HOLDERS = (Dim, tuple, list)
+_PLAIN = frozenset({int, float, bool, str, type(None)})
 
 
 def topological(
@@ -299,10 +308,6 @@ def _inherit(node: Node, inputs: Sequence[Entry], outputs: Sequence[Entry], know
 
     Joined are the nodes between ``inputs`` and those nodes of the new graph that the replacement reads.
     """
-    if len(outputs) == 1 and outputs[0][0].inputs is inputs and outputs[0][0] not in known:
-        # One node in the place of another, on the same values.
-        outputs[0][0].covers = node.recorded
-        return
     made: list[Node] = []
     read: set[Node] = set()
     stack = [entry[0] for entry in outputs]
@@ -370,8 +375,14 @@ def rebuild(
                 break
         outputs = None if replace is None else replace(node, inputs)
         if outputs is not None:
-            _inherit(node, inputs, outputs, known)
-            known.update([entry[0] for entry in outputs])
+            new = outputs[0][0] if len(outputs) == 1 else None
+            if new is not None and new.inputs is inputs and new not in known:
+                # One node in the place of another, on the same values.
+                new.covers = node.covers or node.recorded
+                known.add(new)
+            else:
+                _inherit(node, inputs, outputs, known)
+                known.update([entry[0] for entry in outputs])
         else:
             new = node
             if fresh:

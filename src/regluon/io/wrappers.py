@@ -11,7 +11,31 @@ from .base import DataBatch, DataDesc, DataIter
 __all__ = ["PrefetchingIter", "ResizeIter"]
 
 
-class ResizeIter(DataIter):
+class _Wrapper(DataIter):
+    """Gives the batches of other iterators, which `iter_next` puts into ``current_batch``."""
+
+    current_batch: Any = None
+
+    def next(self) -> Any:
+        # The inner batch itself: it may have a bucket key and descriptions of its own.
+        if not self.iter_next():
+            raise StopIteration
+        return self.current_batch
+
+    def getdata(self) -> Any:
+        return self.current_batch.data
+
+    def getlabel(self) -> Any:
+        return self.current_batch.label
+
+    def getindex(self) -> Any:
+        return self.current_batch.index
+
+    def getpad(self) -> Any:
+        return self.current_batch.pad
+
+
+class ResizeIter(_Wrapper):
     """Epochs of ``size`` batches of another iterator, which starts anew whenever it ends.
 
     Parameters
@@ -30,7 +54,7 @@ class ResizeIter(DataIter):
         self.size = size
         self.reset_internal = reset_internal
         self.cur = 0
-        self.current_batch: Any = None
+        self.current_batch = None
         self.provide_data = data_iter.provide_data  # type: ignore[attr-defined]
         self.provide_label = data_iter.provide_label  # type: ignore[attr-defined]
         if hasattr(data_iter, "default_bucket_key"):
@@ -55,24 +79,6 @@ class ResizeIter(DataIter):
         self.cur += 1
         return True
 
-    def next(self) -> Any:
-        # The inner batch itself: it may have a bucket key and descriptions of its own.
-        if not self.iter_next():
-            raise StopIteration
-        return self.current_batch
-
-    def getdata(self) -> Any:
-        return self.current_batch.data
-
-    def getlabel(self) -> Any:
-        return self.current_batch.label
-
-    def getindex(self) -> Any:
-        return self.current_batch.index
-
-    def getpad(self) -> Any:
-        return self.current_batch.pad
-
 
 def _next_batch(iterator: DataIter) -> Any:
     """The next batch, None at the end."""
@@ -82,7 +88,7 @@ def _next_batch(iterator: DataIter) -> Any:
         return None
 
 
-class PrefetchingIter(DataIter):
+class PrefetchingIter(_Wrapper):
     """The batches of one or several iterators side by side, each made by a thread while the one before is
     used.
 
@@ -121,7 +127,7 @@ class PrefetchingIter(DataIter):
         self.rename_data = rename_data
         self.rename_label = rename_label
         super().__init__(self.provide_data[0].shape[0])
-        self.current_batch: Any = None
+        self.current_batch = None
         self._threads = ThreadPoolExecutor(self.n_iter, thread_name_prefix="PrefetchingIter")
         self._pending: list[Future[Any]] = []
         self._start()
@@ -191,20 +197,3 @@ class PrefetchingIter(DataIter):
             self.current_batch.provide_data = first.provide_data
             self.current_batch.provide_label = first.provide_label
         return True
-
-    def next(self) -> Any:
-        if not self.iter_next():
-            raise StopIteration
-        return self.current_batch
-
-    def getdata(self) -> Any:
-        return self.current_batch.data
-
-    def getlabel(self) -> Any:
-        return self.current_batch.label
-
-    def getindex(self) -> Any:
-        return self.current_batch.index
-
-    def getpad(self) -> Any:
-        return self.current_batch.pad

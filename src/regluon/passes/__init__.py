@@ -65,12 +65,34 @@ _NEEDS: dict[Pass, frozenset[str]] = {
     use_integers: frozenset({"_contrib_dequantize"}),
 }
 
-_skipped: set[str] = {name for name in os.environ.get("REGLUON_SKIP_PASSES", "").split(",") if name}
+_SWITCH = "REGLUON_SKIP_PASSES"
 
 
 def names() -> list[str]:
     """The names of the passes, in the order they first run."""
     return list(dict.fromkeys(each.__name__ for each in PASSES))
+
+
+def _from_environment() -> set[str]:
+    """What the environment switches off.
+
+    Raises
+    ------
+    ValueError
+        For a name that is no pass.
+    """
+    asked = [name.strip() for name in os.environ.get(_SWITCH, "").split(",")]
+    chosen = {name for name in asked if name}
+    unknown = sorted(chosen.difference(names(), ["all"]))
+    if unknown:
+        raise ValueError(
+            f"the environment variable {_SWITCH} expects names of passes, with commas between them; received "
+            f"{', '.join(map(repr, unknown))}; there are: {', '.join(names())} and all. Correct or unset it"
+        )
+    return chosen
+
+
+_skipped = _from_environment()
 
 
 def skipped() -> frozenset[str]:

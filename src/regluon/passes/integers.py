@@ -246,7 +246,10 @@ def _scale_of(node: Node) -> Scale | None:
     if low is None or high is None or spec is None or spec.dtype is not torch.float32:
         return None
     signed = attrs["out_type"] == "int8" or (attrs["out_type"] == "auto" and low < 0)
-    largest = max(abs(low), abs(high)) or 1.0
+    largest = max(abs(low), abs(high))
+    if largest < torch.finfo(torch.float32).tiny:
+        # Zeros only, or steps whose inverse is infinite.
+        return None
     return Scale(largest / (127.5 if signed else 255.5), 128 if signed else 0)
 
 

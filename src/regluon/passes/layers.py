@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..base.zeros import untouched_zeros_like
 from ..graph.node import Entry, Node
 from ..ops.internal import ADD, AFFINE, CONVOLUTION, DENSE, UNARY, constant_op
 from ..ops.opdef import Spec
@@ -25,6 +26,8 @@ __all__ = [
     "use_common_forms",
 ]
 
+# Bytes of weights that are worth memory of their own.
+_LARGE = 1 << 20
 ADDITIONS = frozenset({"broadcast_add", "elemwise_add", "_npi_add"})
 _PLAIN = {
     "relu": "relu",
@@ -176,6 +179,10 @@ def _scale_filters(weight: Tensor, scale: Tensor, *, axis: int, groups: int = 1)
         return (blocks * factors).reshape(weight.shape).to(weight.dtype)
     shape = [1] * weight.dim()
     shape[axis] = -1
+    large = weight.numel() * weight.element_size() >= _LARGE
+    if large and weight.dtype is scale.dtype and not torch.is_grad_enabled():
+        # The result is packed and freed: in the heap it would leave a hole that nothing else fits into.
+        return torch.mul(weight, scale.reshape(shape), out=untouched_zeros_like(weight))
     return (weight * scale.reshape(shape)).to(weight.dtype)
 
 

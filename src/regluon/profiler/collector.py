@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextvars
 import json
 import os
-import tempfile
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from ..base.errors import MXNetError
 from ..exec.measure import backward_steps, size_in_bytes, watch_backward
 from ..exec.onednn import Step, region_of, watched
 from ..runtime.state import State
+from ..serial.atomic import atomic_writer
 
 __all__ = ["NO_SCOPE", "SETTINGS", "Group", "Profiler", "Sums", "check_process", "current_scope", "setting"]
 
@@ -310,9 +311,8 @@ class Profiler:
     # Results ----------------------------------------------------------------------
 
     def write(self) -> None:
-        """Write the trace: to a temporary name, which is then renamed."""
+        """Write the trace. A reader sees the old file or the whole new one."""
         begin = time.perf_counter()
-        path = os.path.abspath(self.settings["filename"])
         process = os.getpid()
         names = [("process_name", 0, "regluon")]
         names += [("thread_name", thread, name) for thread, name in list(self.threads.items())]
@@ -321,13 +321,7 @@ class Profiler:
             for kind, thread, name in names
         ]
         trace = {"traceEvents": [*labels, *list(self.events)], "displayTimeUnit": "ms"}
-        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w") as file:
-                json.dump(trace, file)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        with atomic_writer(self.settings["filename"]) as stream, TextIOWrapper(stream, "utf-8") as file:
+            json.dump(trace, file)
         self._written = time.perf_counter()
         self._cost = self._written - begin

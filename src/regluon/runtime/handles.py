@@ -71,6 +71,9 @@ class TraceHandle:
 _NOT_THE_USER = {__name__.split(".", 1)[0], "contextlib", "copy", "functools", "numpy", "torch"}
 # By module, since this is asked at every operator that is recorded.
 _is_users: dict[str, bool] = {}
+# By code and place in it, the code, which keeps its id, and the text: finding a line takes long.
+_texts: dict[tuple[int, int], tuple[Any, str]] = {}
+_MOST_TEXTS = 50_000
 
 
 def user_location() -> str | None:
@@ -82,6 +85,13 @@ def user_location() -> str | None:
         if users is None:
             users = _is_users[module] = module.split(".", 1)[0] not in _NOT_THE_USER
         if users:
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            code = frame.f_code
+            known = _texts.get((id(code), frame.f_lasti))
+            if known is None:
+                if len(_texts) >= _MOST_TEXTS:
+                    _texts.clear()
+                known = code, f"{code.co_filename}:{frame.f_lineno}"
+                _texts[id(code), frame.f_lasti] = known
+            return known[1]
         frame = frame.f_back  # type: ignore[assignment]
     return None

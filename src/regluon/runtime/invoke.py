@@ -135,6 +135,8 @@ def _refuse_values(definition: OpDef, given: Sequence[Any], arrays: Sequence[Any
 
 def definition_attrs(definition: OpDef, attrs: dict[str, Any]) -> dict[str, Any]:
     """The given attributes, typed and checked, without the defaults."""
+    if not attrs and not definition.required:
+        return {}
     full = definition.parse(attrs)
     return {key: full[key] for key in attrs if key in full}
 

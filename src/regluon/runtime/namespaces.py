@@ -314,12 +314,60 @@ def public_places(definition: OpDef) -> Iterable[tuple[str, str]]:
         yield "npx", definition.npx
 
 
+class _Later:
+    """A function of a namespace that is made when it is first asked for."""
+
+    __slots__ = ("definition", "home", "name", "style")
+
+    def __init__(self, definition: OpDef, style: str, name: str) -> None:
+        self.definition, self.style, self.name = definition, style, name
+        # The module that the function tells to be from.
+        self.home = ""
+
+    def made(self) -> Callable[..., Any]:
+        """The function, the same one each time."""
+        found = _made.get(self)
+        if found is None:
+            found = make_function(self.definition, self.style, self.name)
+            found.__module__ = self.home
+            # Several threads may have made one: without a lock, which a forked process could find taken.
+            found = _made.setdefault(self, found)
+        return found
+
+
+_made: dict[_Later, Callable[..., Any]] = {}
+
+
+def _give_later(module: Any) -> dict[str, _Later]:
+    """Let a module make functions when they are first asked for: those that are put into what this gives."""
+    later: dict[str, _Later] = {}
+
+    def find(name: str) -> Any:
+        found = later.get(name)
+        if found is None:
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+        return module.__dict__.setdefault(name, found.made())
+
+    module.__getattr__ = find
+    return later
+
+
 def fill_namespace(module: Any, style: str) -> None:
-    """Put the functions of all operators into a module and its submodules, where nothing of that name is
-    there."""
+    """Let a module and its submodules have the functions of all operators, where nothing of that name is
+    there.
+
+    Few programs use more than some of them, so that each is made when it is first asked for.
+    """
     space = "nd" if style == "sym" else style
-    filled: dict[str, tuple[Any, set[str]]] = {module.__name__: (module, set())}
-    made: dict[tuple[str, str], Any] = {}
+    filled: dict[str, tuple[Any, set[str], dict[str, _Later]]] = {}
+    known: dict[tuple[str, str], _Later] = {}
+
+    def of(target: Any) -> tuple[Any, set[str], dict[str, _Later]]:
+        if target.__name__ not in filled:
+            filled[target.__name__] = (target, set(), _give_later(target))
+        return filled[target.__name__]
+
+    of(module)
     for definition in all_definitions():
         for where, dotted in public_places(definition):
             if where != space:
@@ -327,25 +375,21 @@ def fill_namespace(module: Any, style: str) -> None:
             target = module
             *path, name = dotted.split(".")
             for part in path:
-                filled[target.__name__][1].add(part)
+                of(target)[1].add(part)
                 target = _submodule(target, part)
-                filled.setdefault(target.__name__, (target, set()))
-            if name not in target.__dict__ or (not path and name in definition.nd):
-                if name in target.__dict__ and getattr(target.__dict__[name], "__module__", "").startswith(
-                    module.__name__ + "."
-                ):
+            _, names, later = of(target)
+            if name in target.__dict__ or name in later:
+                home = getattr(target.__dict__.get(name), "__module__", None) or ""
+                if path or name not in definition.nd or home.startswith(f"{module.__name__}."):
                     continue
-                function = made.get((definition.name, name))
-                if function is None:
-                    function = made[definition.name, name] = make_function(definition, style, name)
-                if len(function.__module__) > len(target.__name__) or not function.__module__.startswith(
-                    module.__name__
-                ):
-                    function.__module__ = target.__name__
-                setattr(target, name, function)
-                filled[target.__name__][1].add(name)
-    for target, submodules in filled.values():
-        publish(target, submodules)
+                target.__dict__.pop(name, None)
+            found = known.setdefault((definition.name, name), _Later(definition, style, name))
+            if not found.home or len(found.home) > len(target.__name__):
+                found.home = target.__name__
+            later[name] = found
+            names.add(name)
+    for target, names, _ in filled.values():
+        publish(target, names)
 
 
 def publish(module: Any, names: Iterable[str] = ()) -> None:

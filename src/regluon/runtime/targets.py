@@ -4,20 +4,25 @@ While backward runs, it offers the arrays of the leaves whose gradients are writ
 takes the one of its leaf, once: where a leaf is used twice, the second gradient has memory of its own, and
 torch adds the two into a third. An array is offered only if nothing else holds its memory: no view, no
 recorded operator. What two threads write at the same time is the one's or the other's, never a mixture.
+
+The gradient that a function receives may be overwritten as well, if nothing else will read it: `is_spare`.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["claimed_elsewhere", "offering", "take"]
+from ..base.sharing import is_shared
+
+__all__ = ["claimed_elsewhere", "is_spare", "offering", "take"]
 
 _storage_count: Any = getattr(torch._C, "_storage_Use_Count", None)
 _count: Any = getattr(Tensor, "_use_count", None)
@@ -98,3 +103,65 @@ def take(leaf: Tensor) -> Tensor | None:
 def claimed_elsewhere(array: Tensor) -> bool:
     """Whether another thread is writing an array: what it writes counts as written later."""
     return id(array) in _claims and id(array) not in _offers.own
+
+
+# Received gradients ----------------------------------------------------------------
+
+_Received = tuple[int, int, int]
+
+
+def _received(gradient: Tensor) -> _Received:
+    """How many hold a tensor, its memory, and its object of Python."""
+    return (*_counts(gradient), sys.getrefcount(gradient))
+
+
+def _note(gradient: Tensor, seen: list[_Received]) -> None:
+    seen.append(_received(gradient))
+
+
+class _Probe(torch.autograd.Function):
+    """Notes the counts of the gradient that it receives."""
+
+    @staticmethod
+    def forward(context: Any, data: Tensor, seen: list[_Received]) -> Tensor:
+        context.seen = seen
+        return data.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        _note(gradient, context.seen)
+        return gradient.clone(), None
+
+
+def _probed(hook: Callable[[Tensor], Any] | None = None) -> _Received:
+    """The counts of a gradient that one function gives and another receives, with a hook between them."""
+    seen: list[_Received] = []
+    with torch.enable_grad():
+        value = _Probe.apply(torch.zeros(2, requires_grad=True), seen)  # type: ignore[no-untyped-call]
+        if hook is not None:
+            value.register_hook(hook)
+        _Probe.apply(value, []).sum().backward()  # type: ignore[no-untyped-call]
+    return seen[0]
+
+
+@functools.cache
+def _received_alone() -> _Received | None:
+    """The counts of a gradient that nothing else holds, None where torch does not tell them apart."""
+    if _counts_alone() is None:
+        return None
+    kept: list[Tensor] = []
+    alone = _probed()
+    held = [_probed(kept.append), _probed(lambda gradient: kept.append(gradient.detach()))]
+    return None if alone in held else alone
+
+
+def is_spare(gradient: Tensor) -> bool:
+    """Whether nothing reads the gradient that a function's backward received once that function is through.
+
+    To be asked in a backward that received ``(gradient,) = gradients``, by that name: what refers to it in
+    Python is counted. Where it holds, and the gradient has no gaps, a kernel may write its result there.
+    """
+    if gradient.device.type != "cpu" or is_shared(gradient):
+        return False
+    return _received(gradient) == _received_alone()

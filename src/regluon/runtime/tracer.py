@@ -18,7 +18,7 @@ from ..base.errors import MXNetError, ValueReadError
 from ..base.naming import NodeNames
 from ..graph.dims import Dim, described, dims_in, evaluate, numbers_known
 from ..graph.infer import GraphShapes, merge
-from ..graph.node import CONSTRAINT, Entry, Node
+from ..graph.node import CONSTRAINT, Entry, Node, may_hold_sizes
 from ..ops.infer import infer_specs
 from ..ops.opdef import OpDef, Spec
 from ..ops.registry import get
@@ -194,11 +194,10 @@ class Tracer:
         """The graph entry of an operator's input."""
         if value is None:
             return None
-        if isinstance(value, kinds.symbol):
-            handle = value._s
-            if handle is None:
-                return value._single()  # type: ignore[no-any-return]
-        else:
+        handle = value._s
+        if handle is None and isinstance(value, kinds.symbol):
+            return value._single()  # type: ignore[no-any-return]
+        if handle is None or (handle.tracer is not self and not isinstance(value, kinds.symbol)):
             handle = self.lift(value)
         if handle.depth > self.depth:
             raise MXNetError(
@@ -230,7 +229,7 @@ class Tracer:
             entries.pop()
         if definition.active is not None:
             entries = definition.in_use(entries, {**definition.defaults, **attrs})
-        if any(entry is None for entry in entries):
+        if None in entries:
             raise MXNetError(f"operator {definition.name}: an input in the middle is missing")
         if state.amp is not None:
             entries = self._in_precision(definition, entries, attrs, user)  # type: ignore[arg-type, assignment]
@@ -239,6 +238,8 @@ class Tracer:
         if definition.uses_training and state.training != self.training:
             self.give_up("train_mode() or predict_mode() is opened inside its forward")
         node = self.record(definition, entries, attrs, name, user, hint)  # type: ignore[arg-type]
+        if out is None and definition.visible is None and definition.outputs == 1 and not self.recording:
+            return cls._traced(TraceHandle(Entry(node, 0), self))
         made = [Entry(node, index) for index in range(node.visible)]
         if self.recording and not state.recording:
             # Inside autograd.pause(): nothing flows back from here.
@@ -283,7 +284,8 @@ class Tracer:
         hint: str | None = None,
     ) -> Node:
         """Append a node; its shapes are inferred where the inputs' are known."""
-        attrs = {key: value if key == "scalar" else numbers_known(value) for key, value in attrs.items()}
+        if may_hold_sizes(attrs):
+            attrs = {key: value if key == "scalar" else numbers_known(value) for key, value in attrs.items()}
         if (
             definition.variadic
             and definition.num_args_key
@@ -293,7 +295,7 @@ class Tracer:
         elif definition.active is not None:
             entries = definition.in_use(entries, {**definition.defaults, **attrs})
         if definition.variadic is False:
-            entries = self._complete(definition, list(entries), attrs, name)
+            self._check_count(definition, entries, attrs)
         hint = (hint or definition.name).lower()
         if state.constraints:
             user = dict(user or {})
@@ -313,10 +315,8 @@ class Tracer:
             raise located from error
         return node
 
-    def _complete(
-        self, definition: OpDef, entries: list[Entry], attrs: dict[str, Any], name: str | None
-    ) -> list[Entry]:
-        """Check the number of inputs."""
+    @staticmethod
+    def _check_count(definition: OpDef, entries: Sequence[Entry], attrs: dict[str, Any]) -> None:
         least = len(definition.inputs) - len(definition.optional)
         if definition.active is not None:
             least = min(least, len(definition.input_names({**definition.defaults, **attrs})))
@@ -325,7 +325,6 @@ class Tracer:
                 f"operator {definition.name} takes the inputs {', '.join(definition.inputs)}; received "
                 f"{len(entries)}"
             )
-        return entries
 
     def _infer(self, node: Node) -> None:
         definition = node.op
@@ -334,12 +333,14 @@ class Tracer:
             self._run_real(node)
             return
         specs = [entry.spec for entry in node.inputs]
-        if any(spec is None for spec in specs):
+        if None in specs:
             self._fill(node)
             specs = [entry.spec for entry in node.inputs]
-        if any(spec is None for spec in specs):
+        if None in specs:
             return
-        attrs = {key: evaluate(value) for key, value in node.full_attrs.items()}
+        attrs = node.full_attrs
+        if may_hold_sizes(attrs):
+            attrs = {key: evaluate(value) for key, value in attrs.items()}
         node.specs = infer_specs(definition, attrs, specs, self.training)
 
     def _fill(self, node: Node) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ..base import rng
 from ..base.errors import ValueReadError
-from ..exec.bodies import cut, reads_inside
+from ..exec.bodies import Part, cut, reads_inside
 from ..graph.node import Entry, Node
 from ..ops.defs.control_flow import is_true
 from ..ops.opdef import Spec
@@ -130,7 +131,8 @@ class _Recorder:
         self.tracer = state.tracer
         # Whatever is made from here on, but for variables, belongs to the bodies.
         self.start = Node(None, name).serial
-        self._parts: list[tuple[Sequence[Node], Sequence[Entry]]] = []
+        self._parts: list[Part] = []
+        self._draws = 0
         self._names: set[str] = set()
 
     def inside(self, node: Node) -> bool:
@@ -191,6 +193,7 @@ class _Recorder:
         caster, draws = tracer._caster, tracer.random_nodes
         # A cast made in a body is no value outside of it.
         tracer._caster, tracer.depth = Caster(), tracer.depth + 1
+        self._draws = draws
         try:
             yield
         finally:
@@ -198,7 +201,8 @@ class _Recorder:
 
     def take(self, nodes: Sequence[Node], values: Sequence[Any]) -> None:
         """Note what a body computes, given what it returned; within its scope."""
-        self._parts.append((nodes, [self.entry(value) for value in values]))
+        draws = None if self.tracer is None else range(self._draws, self.tracer.random_nodes)
+        self._parts.append(Part(nodes, [self.entry(value) for value in values], draws))
 
     def finish(self, operator: str, own: Sequence[Any], attrs: dict[str, Any], like: Sequence[Any]) -> Values:
         """Make the node: its outputs, of the classes of the values ``like``."""
@@ -246,7 +250,9 @@ def _recorded_or_run(values: Sequence[Any], record: Callable[[], Any], run: Call
     A trace that may compute values, to infer shapes, follows a body that reads some step by step.
     """
     if not _is_recorded(values):
-        return run()
+        # As many draws as a node of a graph takes, so that the same seed gives the same numbers in both.
+        with rng.drawing_in_steps():
+            return run()
     try:
         return record()
     except ValueReadError:

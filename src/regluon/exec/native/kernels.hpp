@@ -294,8 +294,9 @@ inline void convolution(const float *x, const float *weights, const float *bias,
     finish(y, residual, To::size, activation);
 }
 
-// Pooling over windows that may reach over the border.
-template <class From, class To, class By, int Top, int Left, bool Max, bool CountBorder>
+// Pooling over windows that may reach over the border. It counts in averages, or holds the lowest number of all
+// for the largest of a window.
+template <class From, class To, class By, int Top, int Left, bool Max, bool Border>
 inline void pooling(const float *x, float *y) {
     constexpr int kOuter = From::last ? 1 : From::channels, kInner = From::last ? From::channels : 1;
     for (int plane = 0; plane < kOuter; plane++)
@@ -306,7 +307,9 @@ inline void pooling(const float *x, float *y) {
                           end_w = least(left + By::kw, From::width);
                 float *to = y + plane * To::channel + h * To::row + w * To::column;
                 const float *from = x + plane * From::channel;
-                for (int c = 0; c < kInner; c++) to[c] = Max ? -__builtin_inff() : 0.0f;
+                const bool inside = end_h - first_h == By::kh && end_w - first_w == By::kw;
+                const float none = !Max ? 0.0f : Border && !inside ? -__FLT_MAX__ : -__builtin_inff();
+                for (int c = 0; c < kInner; c++) to[c] = none;
                 for (int i = first_h; i < end_h; i++)
                     for (int j = first_w; j < end_w; j++) {
                         const float *at = from + i * From::row + j * From::column;
@@ -314,7 +317,7 @@ inline void pooling(const float *x, float *y) {
                             to[c] = Max ? (at[c] > to[c] ? at[c] : to[c]) : to[c] + at[c];
                     }
                 if (!Max) {
-                    const float count = CountBorder ? By::kh * By::kw : (end_h - first_h) * (end_w - first_w);
+                    const float count = Border ? By::kh * By::kw : (end_h - first_h) * (end_w - first_w);
                     for (int c = 0; c < kInner; c++) to[c] /= count;
                 }
             }

@@ -294,7 +294,9 @@ class _Generator:
         maximum = str(kind == "max").lower()
         form = f"{_image(value.shape, last)}, {_image(shape, last)}, {_window(kernel, stride, (1, 1))}"
         if any((*pad, *after)):
-            border = str(kind == "avg_include").lower()
+            # As `ops.defs.pooling` has it: a maximum over little padding, as much on both sides, ignores it.
+            filled = after != pad or any(2 * p > k for p, k in zip(pad, kernel, strict=True))
+            border = str(kind == "avg_include" or (kind == "max" and filled)).lower()
             text = f"pooling<{form}, {pad[0]}, {pad[1]}, {maximum}, {border}>"
         else:
             text = f"inner_pooling<{form}, {maximum}>"

@@ -38,6 +38,8 @@ __all__ = ["Refused", "build"]
 
 
 SINGLE = constant_op("single", Tensor.float)
+# No copy, of a parameter that lies so.
+IN_ROWS = constant_op("in_rows", Tensor.contiguous)
 
 
 class Refused(RuntimeError):
@@ -299,6 +301,16 @@ class _Builder:
     def _weight(self, entry: Entry, source: Descriptor, primitive: Primitive) -> Value:
         assert primitive.weights is not None
         return self._packed(lambda: entry, source, primitive.weights)
+
+    def _unpacked(self, entry: Entry, descriptor: Descriptor) -> Value:
+        """A weight that is read as it is, of rows one after another."""
+        assert entry.spec is not None
+        specs = [entry.spec]
+        place = self.region.constant(
+            (id(entry.node), entry.index, "in rows"),
+            lambda: make(IN_ROWS, entry.node, [entry], {}, specs, f"{entry.node.name}_in_rows"),
+        )
+        return Value(descriptor, Place("constant", place))
 
     def _packed(self, entry: Callable[[], Entry], source: Descriptor, wanted: Descriptor) -> Value:
         packing = self.region.packing

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import mmap
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -112,9 +113,15 @@ class _Symbols:
 
     def _table(self) -> Any:
         if self._read is None:
-            content = os.pread(self._file, self._count * _SYMBOL.itemsize, self._start)
-            self._read = np.frombuffer(content, _SYMBOL)
+            content = self._content(self._count * _SYMBOL.itemsize, self._start)
+            self._read = np.frombuffer(content, _SYMBOL, len(content) // _SYMBOL.itemsize)
         return self._read
+
+    def _content(self, size: int, start: int) -> mmap.mmap:
+        """A part of the file, in memory that goes back to the system with it; zeros follow where it ends."""
+        content = mmap.mmap(-1, size)
+        os.preadv(self._file, [content], start)
+        return content
 
     def _starting_with(self, start: bytes, candidates: Any) -> Iterator[tuple[int, bytes]]:
         """Places and names of those of these symbols whose names begin so."""
@@ -122,7 +129,7 @@ class _Symbols:
             return
         offsets = self._table()["name"][candidates].astype(np.int64)
         first = int(offsets.min())
-        content = os.pread(self._file, int(offsets.max()) + _LONGEST_NAME - first, self._names + first)
+        content = self._content(int(offsets.max()) + _LONGEST_NAME - first, self._names + first)
         letters = np.frombuffer(content, np.uint8)
         offsets -= first
         for number, letter in enumerate(start):

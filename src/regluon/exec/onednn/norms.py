@@ -15,6 +15,7 @@ from torch import Tensor
 from ...base.pool import empty_images
 from . import interface
 from .interface import Descriptor, Library, Unsupported
+from .pools import is_worth_it, mark_without_nan
 from .training import BothWays
 
 __all__ = ["NormForm", "Normalized", "norm_kernels_for"]
@@ -72,16 +73,27 @@ class NormKernels:
         mask = torch.empty(self._mask, dtype=torch.uint8)
         held = (mask,) if self._mask else ()
         self._kernels()[0](*map(_ADDRESS, (data, mean, variance, gamma, *held, beta, result)))
-        # A factor or an offset that is not finite makes such values, too.
-        if self.form.relu and not math.isfinite(float(torch.dot(mean, variance) + torch.dot(gamma, beta))):
-            return None
+        if self.form.relu or is_worth_it(self.form.data):
+            # A factor or an offset that is not finite makes such values, too.
+            finite = math.isfinite(float(torch.dot(mean, variance) + torch.dot(gamma, beta)))
+            if finite:
+                mark_without_nan(result)
+            elif self.form.relu:
+                return None
         return Normalized(result, mean, variance, mask)
 
     def gradients(
-        self, gradient: Tensor, data: Tensor, gamma: Tensor, mean: Tensor, variance: Tensor, mask: Tensor
+        self,
+        gradient: Tensor,
+        data: Tensor,
+        gamma: Tensor,
+        mean: Tensor,
+        variance: Tensor,
+        mask: Tensor,
+        into: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of the images, of gamma and of beta."""
-        by_data = empty_images(self.form.data, self.form.dtype)
+        """The gradients of the images, in ``into`` if that is given, of gamma and of beta."""
+        by_data = empty_images(self.form.data, self.form.dtype) if into is None else into
         by_gamma, by_beta = torch.empty_like(gamma), torch.empty_like(gamma)
         held = (mask,) if self._mask else ()
         given = (data, mean, variance, gamma, *held, gradient, by_data, by_gamma, by_beta)

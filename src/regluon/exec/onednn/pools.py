@@ -19,11 +19,12 @@ from . import interface
 from .interface import Library, Unsupported
 from .training import BothWays
 
-__all__ = ["PoolForm", "is_worth_it", "maximum_pooling", "pool_kernels_for"]
+__all__ = ["PoolForm", "is_marked", "is_worth_it", "mark_without_nan", "maximum_pooling", "pool_kernels_for"]
 
 _MOST_FORMS = 256
 # Images of fewer values are pooled before a function of Python is entered and left.
 _FEWEST = 1 << 20
+_MARK = "_regluon_without_nan"
 
 
 class PoolForm(NamedTuple):
@@ -80,8 +81,8 @@ class PoolKernels:
         self._kernels = BothWays(api, (forward, forward_places), (backward, backward_places))
 
     def run(self, data: Tensor) -> tuple[Tensor, Tensor] | None:
-        """The maxima, and where they are; None where the images are not finite."""
-        if not math.isfinite(float(data.sum())):
+        """The maxima, and where they are; None where the images may have NaN."""
+        if not is_marked(data) and not math.isfinite(float(data.sum())):
             return None
         form = self.form
         result = empty_images(form.result, form.dtype)
@@ -138,6 +139,16 @@ class _Pool(torch.autograd.Function):
             given = (gradient, data, *window, (1, 1), False, places)
             return torch.ops.aten.max_pool2d_with_indices_backward(*given), None
         return kernels.gradient(channels_last(gradient), places), None
+
+
+def mark_without_nan(images: Tensor) -> None:
+    """Note that images have no NaN as they are now, which saves looking for it."""
+    setattr(images, _MARK, images._version)
+
+
+def is_marked(images: Tensor) -> bool:
+    """Whether it was noted that images have no NaN, and nothing wrote to them since."""
+    return bool(getattr(images, _MARK, None) == images._version)
 
 
 def is_worth_it(shape: Sequence[int]) -> bool:

@@ -42,7 +42,9 @@ def dense(builder: _Builder, node: Node) -> Value:
     integers, scales = builder._integer_scales(node, 2)
     activation = builder._post(node)
     form = _Form(builder.api, rows, units, width, weight.dtype, activation)
-    images = not integers and spec.dtype is weight.dtype and _runs_as_convolution(builder, form)
+    usual = not integers and spec.dtype is weight.dtype
+    as_it_is = usual and builder.region.reads_as_it_is(weight, rows)
+    images = usual and not as_it_is and _runs_as_convolution(builder, form)
     source = builder._plain(inputs[0], (rows, width), node)
     bias = builder._bias(node, (units,) if images else (1, units))
     post, arguments = list(activation), {interface.SOURCE: source, **scales}
@@ -59,10 +61,13 @@ def dense(builder: _Builder, node: Node) -> Value:
         primitive = form.convolution(wanted, bias_format, post)
         plain = form.filters
     else:
-        wanted = builder._wanted((width, units), weight.dtype)
-        primitive = builder.api.matmul(source.descriptor, wanted, bias_format, target, post=post, **integers)
         plain = builder.api.plain((width, units), weight.dtype, (1, width))
-    arguments[interface.WEIGHTS] = builder._weight(inputs[1], plain, primitive)
+        wanted = plain if as_it_is else builder._wanted((width, units), weight.dtype)
+        primitive = builder.api.matmul(source.descriptor, wanted, bias_format, target, post=post, **integers)
+    if as_it_is:
+        arguments[interface.WEIGHTS] = builder._unpacked(inputs[1], plain)
+    else:
+        arguments[interface.WEIGHTS] = builder._weight(inputs[1], plain, primitive)
     if bias is not None:
         arguments[interface.BIAS] = bias
     if images:

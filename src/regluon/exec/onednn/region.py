@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ...base.memory import give_back, in_large_pages
 from ...graph.node import Entry, Node
+from ...ops.opdef import Spec
 from .. import native
 from ..partition import Subgraph
 from . import interface
@@ -65,12 +66,15 @@ class Step:
     """One primitive of a region, and the values it is executed on.
 
     ``node`` is the layer that it computes; a change of format belongs to the layer that wants it.
+    ``first`` is the first of the images of a slice that it computes.
     """
 
-    __slots__ = ("arguments", "node", "primitive")
+    __slots__ = ("arguments", "first", "node", "primitive")
 
-    def __init__(self, primitive: Primitive, arguments: list[tuple[int, Value]], node: Node) -> None:
-        self.primitive, self.arguments, self.node = primitive, arguments, node
+    def __init__(
+        self, primitive: Primitive, arguments: list[tuple[int, Value]], node: Node, first: int = 0
+    ) -> None:
+        self.primitive, self.arguments, self.node, self.first = primitive, arguments, node, first
 
     @property
     def kernel(self) -> str:
@@ -177,6 +181,10 @@ class Region:
             self.constants.append(make())
         return self._places[key]
 
+    def reads_as_it_is(self, weight: Spec, rows: int) -> bool:
+        """Whether a layer's weights of two dimensions are not packed, for so many rows."""
+        return False
+
     def number(self, value: float, dtype: torch.dtype) -> int:
         """The place among the fixed numbers."""
         key = ("fixed", value, dtype)
@@ -194,6 +202,24 @@ class Region:
         except (AttributeError, KeyError):
             run = self._start(threads)
         return run(tensors)
+
+    def bound(self, constants: tuple[Tensor, ...]) -> Callable[[Tensor], Tensor] | None:
+        """The region as a function of its input, where it has one, and one output; else None.
+
+        ``constants`` are the packed weights and the constants, which are always the same tensors.
+        """
+        if len(self.inputs) != 1 or len(self._outputs) != 1:
+            return None
+        local, threads = self._local, torch.get_num_threads
+
+        def call(tensor: Tensor) -> Tensor:
+            try:
+                run: _Run = local.runs[threads()]
+            except (AttributeError, KeyError):
+                run = self._start(threads())
+            return run.one(tensor, constants)
+
+        return call
 
     def _start(self, threads: int) -> _Run:
         """Memory of this thread's own."""
@@ -267,13 +293,20 @@ def _smallest_gap(used: list[tuple[int, int, int]], size: int) -> int:
 
 # Running ----------------------------------------------------------------------
 
-_watching = threading.local()
+
+class _Watching(threading.local):
+    """What this thread is to call after each step."""
+
+    watch: Callable[[Step], None] | None = None
+
+
+_watching = _Watching()
 
 
 @contextmanager
 def watched(watch: Callable[[Step], None]) -> Iterator[None]:
     """Call ``watch(step)`` after each step of the regions that this thread runs inside."""
-    before = getattr(_watching, "watch", None)
+    before = _watching.watch
     _watching.watch = watch
     try:
         yield
@@ -317,7 +350,8 @@ class _Run:
 
     def __call__(self, tensors: tuple[Tensor, ...]) -> Any:
         constants = tensors[self._inputs :]
-        if not _same(self._constants, constants):
+        known = _same(self._constants, constants)
+        if not known:
             self._point_constants(constants)
         # Inputs in another order are copied, and the copies are kept until the end.
         held = [
@@ -328,14 +362,31 @@ class _Run:
         addresses = [tensor.data_ptr() for tensor in (*held, *made)]
         if self._calls.slices is not None:
             addresses = [addresses[place] + offset for place, offset in self._calls.slices]
-        run = self._native or self._made_native()
-        if run is not None and getattr(_watching, "watch", None) is None:
+        run = None
+        if _watching.watch is None:
+            # In the first call, and while steps are timed, no compiler is started: it would take a processor.
+            run = self._native or (self._made_native() if known else None)
+        if run is not None:
             failed = run(*addresses)
         else:
             failed = self._step_by_step(addresses)
         if failed:
             raise RuntimeError("a primitive of oneDNN failed")
         return made[0] if len(made) == 1 else tuple(made)
+
+    def one(self, tensor: Tensor, constants: tuple[Tensor, ...]) -> Tensor:
+        """The one output for the one input. What runs here runs on cold caches: there is little of it."""
+        run = self._native
+        if run is None or self._constants is not constants or self._calls.slices or _watching.watch:
+            made: Tensor = self((tensor, *constants))
+            if _same(self._constants, constants):
+                self._constants = constants
+            return made
+        tensor = tensor.contiguous(**self._formats[0])
+        made = self._outputs[0]()
+        if run(tensor.data_ptr(), made.data_ptr()):
+            raise RuntimeError("a primitive of oneDNN failed")
+        return made
 
     def _point_constants(self, constants: tuple[Tensor, ...]) -> None:
         for tensor, memories in zip(constants, self._calls.constant, strict=True):
@@ -347,7 +398,7 @@ class _Run:
         for address, memories in zip(addresses, self._calls.changing, strict=True):
             for memory in memories:
                 self._set(memory, address)
-        execute, watch = self._execute, getattr(_watching, "watch", None)
+        execute, watch = self._execute, _watching.watch
         for step, call in zip(self._calls.steps, self._calls.calls, strict=True):
             if execute(*call):
                 return True
@@ -399,16 +450,16 @@ class _Calls:
             shared: dict[int, Any] = {}
             for _ in range(part.times):
 
-                def point(place: Place, memory: int, first: int = first) -> None:
+                def point(place: Place, memory: int, image: int, first: int = first) -> None:
                     index = place.index + (count if place.where == "output" else 0)
-                    targets.setdefault((index, first * images[index]), []).append(memory)
+                    targets.setdefault((index, (first + image) * images[index]), []).append(memory)
 
                 self._add(part, shared, point)
                 first += part.images
         self.changing = list(targets.values())
         self.slices = list(targets) if built.images else None
 
-    def _add(self, part: Built, shared: dict[int, Any], point: Callable[[Place, int], None]) -> None:
+    def _add(self, part: Built, shared: dict[int, Any], point: Callable[[Place, int, int], None]) -> None:
         """All steps once; what does not read or write inputs or outputs is ``shared`` with other slices."""
         for step in part.steps:
             self.steps.append(step)
@@ -421,7 +472,7 @@ class _Calls:
                 if memory is None:
                     memory = self._memory(part, value)
                 if value.place.where in ("input", "output"):
-                    point(value.place, memory.pointer)
+                    point(value.place, memory.pointer, step.first)
                 else:
                     shared[id(value)] = memory
                 arguments.append((place, memory))

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, count
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...base.memory import give_back
-from ...base.pool import empty_bytes
 from ...graph.node import Entry, Node, topological
 from ...ops.internal import InternalOp, Slot, constant_op
 from ...passes.rewrite import Settings, make
 from ..kernels import Layouts, choose_kernels
 from ..partition import Subgraph, partition
-from ..program import Program
-from ..splitting import split
 from ..tuning import Tuner, Ways, random_value
 from . import interface
 from .blocks import counts_in_blocks, gains_by_blocks
 from .builder import Refused, build
 from .forms import is_work, may_work, shape_at, suits
 from .interface import Descriptor, Library
-from .region import ALIGNMENT, Built, Region
+from .packing import Ahead, Together
+from .region import Built, Region, region_of
 from .slices import build_in_slices, gains_by_slices, has_large_values, sizes_of_slices
+from .trials import Joined, StepTimes, repeated, trial
 
 __all__ = ["use_regions"]
 
@@ -49,20 +45,23 @@ def use_regions(
     order = topological(entries)
     if settings.device != "cpu" or not any(map(may_work, order)):
         return list(entries)
+    large = has_large_values([node for node in order if node.op is not None])
+    if large and _weigh_much([node for node in order if id(node) in settings.constants]):
+        # What initializing left behind would stay below what is read now and packed later. Where little
+        # memory is used, large pages are worth more than what this saves.
+        give_back()
     api = interface.library()
     if api is None:
         return list(entries)
-    parameters = [node for node in order if id(node) in settings.constants]
-    if _weigh_much(parameters) and has_large_values([node for node in order if node.op is not None]):
-        # What initializing left behind would stay below the packed weights. Where little memory is used,
-        # large pages are worth more than what this saves.
-        give_back()
-    refused: set[str] = set()
-    while True:
-        try:
-            return _placed(api, entries, settings, layouts, refused, tuner)
-        except Refused as refusal:
-            refused.add(refusal.name)
+    # Creating primitives takes as long as writing to new memory. Where little of it is to be used, some
+    # weights may stay as they are.
+    with Ahead(0 if large else _weights_of(order, settings)) as ahead:
+        refused: set[str] = set()
+        while True:
+            try:
+                return _placed(api, entries, settings, layouts, refused, tuner, ahead)
+            except Refused as refusal:
+                refused.add(refusal.name)
 
 
 def _weigh_much(parameters: Sequence[Node]) -> bool:
@@ -78,6 +77,7 @@ def _placed(
     layouts: Layouts,
     refused: set[str],
     tuner: Tuner | None,
+    ahead: Ahead,
 ) -> list[Entry]:
     finals = {(entry.node.name, entry.index) for entry in entries}
 
@@ -99,6 +99,12 @@ def _placed(
         def whole() -> list[Entry] | None:
             return made("region")
 
+        def given(region: list[Entry] | None) -> list[Entry] | None:
+            together = None if region is None else _together(region)
+            if together is not None:
+                ahead.give(together)
+            return region
+
         def made(name: str) -> list[Entry] | None:
             if name not in found:
                 in_blocks, images = forms.get(name, (0, 0))
@@ -118,9 +124,9 @@ def _placed(
         if tuner is None or (forms[usual][1] and has_large_values(group.nodes)):
             # To measure other ways would take the memory that slices save.
             gains = "blocks" in forms and gains_by_blocks(group.nodes)
-            return made("blocks" if gains else usual) or whole()
-        way = tuner.prefers(group, _ways(group, forms, made, settings, tuner))
-        return None if way == _SINGLE else made(way) or whole()
+            return given(made("blocks" if gains else usual) or whole())
+        way = tuner.prefers(group, _ways(group, forms, made, settings, tuner, ahead))
+        return None if way == _SINGLE else given(made(way) or whole())
 
     return partition(entries, select, replace, settings.is_constant)
 
@@ -147,102 +153,68 @@ def _builder(api: Library, in_blocks: int, images: int) -> Callable[[Region], Bu
 
 def _ways(
     group: Subgraph,
-    names: Iterable[str],
+    forms: Mapping[str, tuple[int, int]],
     made: Callable[[str], list[Entry] | None],
     settings: Settings,
     tuner: Tuner,
+    ahead: Ahead,
 ) -> Ways:
     """How a group can be computed: as one of these regions, or by single kernels."""
-    # Of the packed weights of every region, one after another.
-    numbers: list[Tensor] = []
+    several = len(forms) > 1 and sum(map(is_work, group.nodes)) >= _MANY
+    by_step = several and not any(images for _, images in forms.values())
+    timed: dict[int, StepTimes] = {}
+
+    def run_of(name: str) -> Any:
+        outputs = made(name)
+        if outputs is None:
+            return None
+        # For most of the weights that a region does not pack, only their type matters.
+        run = trial(group, outputs, settings, partial(_stand_in, ahead, _together(outputs)), repeated)
+        # Single kernels, and slices of different sizes, are not comparable step by step.
+        region = region_of(outputs[0].node) if by_step else None
+        return run if region is None else StepTimes(run, region.steps)
 
     def region(name: str) -> Callable[[], Any] | None:
-        outputs = made(name)
-        # For most of the weights that a region does not pack, only their type matters.
-        return None if outputs is None else _trial(group, outputs, settings, numbers, _repeated)
+        count, last = forms[name][0], len(group.nodes)
+        if by_step and 0 < count < last and 0 in timed and last in timed:
+            return Joined(timed[last], timed[0], group.nodes, count, partial(run_of, name))
+        run = run_of(name)
+        if isinstance(run, StepTimes):
+            timed[count] = run
+        return run  # type: ignore[no-any-return]
 
     def single() -> Callable[[], Any]:
-        return _trial(group, choose_kernels(group.outputs, settings, tuner), settings, numbers, random_value)
+        kernels = choose_kernels(group.outputs, settings, tuner)
+        return trial(group, kernels, settings, partial(_stand_in, ahead, None), random_value)
 
-    ways: dict[str, Callable[[], Callable[[], Any] | None]] = {name: partial(region, name) for name in names}
-    if len(ways) == 1 or sum(map(is_work, group.nodes)) < _MANY:
+    ways: dict[str, Callable[[], Callable[[], Any] | None]] = {name: partial(region, name) for name in forms}
+    if not several:
         # Elsewhere they are the same kernels, each called by itself.
         ways[_SINGLE] = single
     return ways
 
 
-def _cut(outputs: Sequence[Entry], inputs: Sequence[Entry]) -> tuple[list[Entry], list[Node]]:
-    """The graph of these outputs with variables in the place of ``inputs``."""
-    variables = {
-        (id(e.node), e.index): Node(None, f"v{i}", specs=None if e.spec is None else [e.spec])
-        for i, e in enumerate(inputs)
-    }
-    twins: dict[int, Node] = {}
-
-    def moved(entry: Entry) -> Entry:
-        variable = variables.get((id(entry.node), entry.index))
-        if variable is not None:
-            return Entry(variable, 0)
-        return Entry(twins.get(id(entry.node), entry.node), entry.index)
-
-    for node in topological(outputs):
-        if node.op is not None:
-            twin = twins[id(node)] = node.__copy__()
-            twin.inputs = tuple(moved(entry) for entry in node.inputs)
-    return [moved(entry) for entry in outputs], list(variables.values())
+def _stand_in(ahead: Ahead, together: Together | None, entry: Entry) -> Tensor | None:
+    """What stands for a packed weight in a trial; None for another constant."""
+    if entry.node.op is not PACK or together is None:
+        return None
+    _, index = entry.node.attrs["place"]
+    return together.piece(ahead.numbers(together.size), index, entry.node.attrs["target"].size)
 
 
-def _trial(
-    group: Subgraph,
-    outputs: Sequence[Entry],
-    settings: Settings,
-    numbers: list[Tensor],
-    weight: Callable[[Entry], Tensor],
-) -> Callable[[], Any]:
-    """A run of nodes that compute a group's outputs, on random values.
-
-    Packed weights, which take long to make, are any ``numbers``, which other trials use as well. All else
-    that is made of parameters is made of what ``weight`` gives for them.
-    """
-    cut, changing = _cut(outputs, [entry for entry in group.inputs if not settings.is_constant(entry)])
-    entries, made, sources = split(cut, settings)
-    others = [entry for entry in sources if entry.node.op is not PACK]
-    variables = [node for node in topological(others) if node.op is None]
-    weights = [weight(Entry(node, 0)) for node in variables]
-    with torch.no_grad():
-        rest = iter(Program(variables, others, False, False)(0, weights) if others else ())
-    places = count()
-    packed = [
-        _numbers(numbers, next(places), entry.node.attrs["target"].size)
-        if entry.node.op is PACK
-        else next(rest)
-        for entry in sources
-    ]
-    known = {id(node) for node in (*changing, *made)}
-    direct = [node for node in topological(entries) if node.op is None and id(node) not in known]
-    program = Program([*changing, *direct, *made], entries, False, False)
-    values = [*(random_value(Entry(node, 0)) for node in (*changing, *direct)), *packed]
-
-    def run() -> Any:
-        with torch.no_grad():
-            return program(0, values)
-
-    return run
+def _together(region: list[Entry]) -> Together | None:
+    """Where the packed weights of a region lie."""
+    packed = (entry.node for entry in region[0].node.inputs if entry.node.op is PACK)
+    return next((node.attrs["place"][0] for node in packed), None)
 
 
-def _repeated(entry: Entry) -> Tensor:
-    """One number in the shape and type of an entry: filling memory would take most of a trial."""
-    assert entry.spec is not None
-    return torch.full((), 0.5).to(entry.spec.dtype).expand(entry.spec.shape)
-
-
-def _numbers(known: list[Tensor], place: int, size: int) -> Tensor:
-    """So many bytes of numbers of a usual size in any floating type."""
-    if place == len(known):
-        known.append(torch.empty(0, dtype=torch.uint8))
-    if known[place].numel() < size:
-        known[place] = torch.full((-(-size // 4),), 2.0**-9).view(torch.uint8)
-    return known[place][:size]
+def _weights_of(order: Sequence[Node], settings: Settings) -> int:
+    """About how many bytes of weights are going to be packed."""
+    entries = {node.inputs[1] for node in order if may_work(node) and len(node.inputs) > 1}
+    specs = [entry.spec for entry in entries if settings.is_constant(entry) and entry.spec is not None]
+    if not all(isinstance(size, int) for spec in specs for size in spec.shape):
+        return 0
+    return sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in specs)
 
 
 def _has_few_channels(entry: Entry) -> bool:
@@ -253,7 +225,7 @@ def _has_few_channels(entry: Entry) -> bool:
 
 def _node_of(region: Region, group: Subgraph, inputs: list[Entry]) -> list[Entry]:
     """The region as a node of the graph, with the weights packed for it."""
-    together = _Together([target.size for _, _, target in region.packing])
+    together = Together([target.size for _, _, target in region.packing])
     packed = [
         make(
             PACK,
@@ -275,30 +247,7 @@ def _node_of(region: Region, group: Subgraph, inputs: list[Entry]) -> list[Entry
     return [Entry(first.node, index) for index in range(count)]
 
 
-class _Together:
-    """The packed weights of a region as parts of one block, so that large pages have no gaps between them."""
-
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self._ends = list(accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes))
-        self._lock = threading.Lock()
-        self._block: Tensor | None = None
-        self._given: set[int] = set()
-
-    def part(self, index: int, size: int) -> Tensor:
-        """Memory for a weight, which no other part of the block in use overlaps."""
-        with self._lock:
-            if self._block is None or index in self._given:
-                self._block, self._given = empty_bytes(self._ends[-1]), set()
-            start = self._ends[index - 1] if index else 0
-            made = self._block[start : start + size]
-            self._given.add(index)
-            if len(self._given) == len(self._ends):
-                # From now on it lives as long as its parts do.
-                self._block = None
-            return made
-
-
-def _pack(weight: Tensor, *, source: Descriptor, target: Descriptor, place: tuple[_Together, int]) -> Tensor:
+def _pack(weight: Tensor, *, source: Descriptor, target: Descriptor, place: tuple[Together, int]) -> Tensor:
     """A weight in the format that a primitive wants, where the others of its region lie."""
     api = interface.library()
     assert api is not None

@@ -8,7 +8,8 @@ and the memory of a call. Images that remain have primitives of their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import torch
@@ -27,8 +28,11 @@ from ...passes.integers import (
     QUANTIZED_RESHAPE,
 )
 from ..partition import Subgraph
+from . import interface
+from .builder import Refused
 from .forms import FLATTENINGS, PRODUCTS, shape_at
-from .region import Built, Region
+from .interface import DESTINATION
+from .region import Built, Place, Region, Step, Value, plan_memory
 
 __all__ = ["batch_of", "build_in_slices", "gains_by_slices", "has_large_values", "sizes_of_slices"]
 
@@ -55,6 +59,13 @@ _NAMES_BY_IMAGE = frozenset({"Pooling", "LayerNorm", *FLATTENINGS, *PRODUCTS, *C
 _USUAL, _SMALLER, _LARGER = 4, 2, 8
 # Bytes of a large value.
 _LARGE = 32 << 20
+# Bytes between layers for which the first layers are computed on one image for each thread, and the part of
+# them that remains where further layers are worth it: what is gained is memory. Images of fewer pixels fill
+# no kernel.
+_MUCH, _GAIN, _FEW_PIXELS = 8 << 20, 0.8, 128
+# Weights of dense layers are read as they are where they take so many bytes or more: a little slower for some
+# rows, but without a copy of them.
+_LEAST_UNPACKED = 1 << 20
 
 
 def _is_by_image(node: Node) -> bool:
@@ -106,6 +117,12 @@ def build_in_slices(region: Region, images: int, build: Callable[[Region], Built
     """
     batch = batch_of(region.group, region.inputs)
     built = build(cast(Region, _Part(region, images)))
+    fewer = torch.get_num_threads()
+    if built.total >= _MUCH and images % fewer == 0 and images > fewer:
+        # Without kernels for so few images, all layers are computed on all images of a slice.
+        with suppress(Refused):
+            few = build(cast(Region, _Part(region, fewer)))
+            built = _with_first_layers(built, images, few, fewer)
     built.images, built.times = images, batch // images
     if batch % images:
         built.rest = build(cast(Region, _Part(region, batch % images)))
@@ -113,11 +130,103 @@ def build_in_slices(region: Region, images: int, build: Callable[[Region], Built
     return built
 
 
+def _is_read_as_it_is(weight: Spec) -> bool:
+    """Whether the weights of a dense layer with one row for each image are not packed, in slices."""
+    size = math.prod(weight.shape) * weight.dtype.itemsize
+    return weight.dtype is torch.float32 and len(weight.shape) == 2 and _LEAST_UNPACKED <= size <= _LARGE
+
+
+# The first layers ------------------------------------------------------------------
+
+
+def _with_first_layers(whole: Built, images: int, few: Built, fewer: int) -> Built:
+    """The steps of a slice, the first ones on fewer images and so much more often.
+
+    The first layers of a network have the largest values.
+    """
+    best = whole
+    for cut in _cuts(whole, few):
+        made = _joined(whole, few, cut, images // fewer, fewer)
+        if made.total < best.total * _GAIN:
+            best = made
+    return best
+
+
+def _cuts(whole: Built, few: Built) -> Iterator[int]:
+    """Numbers of steps after which one value alone goes on, which has its images in turn."""
+    if whole.inside or few.inside:
+        return
+    last: dict[int, int] = {}
+    for number, step in enumerate(whole.steps):
+        last.update({value.place.index: number for value in _in_memory(step)})
+    going: set[int] = set()
+    for number, (step, other) in enumerate(zip(whole.steps, few.steps, strict=False)):
+        if not _are_alike(step, other) or any(value.place.where == "output" for _, value in step.arguments):
+            return
+        going |= {value.place.index for value in _in_memory(step)}
+        going = {buffer for buffer in going if last[buffer] > number}
+        result = dict(step.arguments)[DESTINATION]
+        if going == {result.place.index} and _are_in_turn(step) and _are_in_turn(other):
+            yield number + 1
+
+
+def _are_in_turn(step: Step) -> bool:
+    """Whether the result of a layer are images with channels last, one after another, of many pixels."""
+    api, shape = interface.library(), shape_at(Entry(step.node, 0))
+    assert api is not None and step.node.specs is not None
+    if len(shape) != 4 or math.prod(shape[2:]) < _FEW_PIXELS:
+        return False
+    return dict(step.arguments)[DESTINATION].descriptor == api.images(shape, step.node.specs[0].dtype)
+
+
+def _in_memory(step: Step) -> Iterator[Value]:
+    return (value for _, value in step.arguments if value.place.where == "memory")
+
+
+def _are_alike(step: Step, other: Step) -> bool:
+    """Whether the same kernel is called, on values that share memory with others in the same way."""
+
+    def kernel(step: Step) -> list[Any]:
+        places = [(name, value.place.where, value.place.index) for name, value in step.arguments]
+        kind = step.primitive.kind
+        # There is more than one kernel for changes of format, all of them fast.
+        return [step.node.op, kind, "" if kind == "reorder" else step.primitive.implementation, *places]
+
+    return kernel(step) == kernel(other)
+
+
+def _joined(whole: Built, few: Built, cut: int, times: int, fewer: int) -> Built:
+    """The first ``cut`` steps of ``few``, so many times, and then the other ones of ``whole``."""
+    joined = Built()
+    joined.sizes = list(whole.sizes)
+    end = dict(whole.steps[cut - 1].arguments)[DESTINATION].place.index
+    for turn in range(times):
+        buffers: dict[int, int] = {}
+
+        def moved(value: Value, turn: int = turn, buffers: dict[int, int] = buffers) -> Value:
+            if value.place.where != "memory":
+                return value
+            index = value.place.index
+            if index not in buffers:
+                buffers[index] = len(joined.sizes)
+                joined.sizes.append(few.sizes[index])
+                if index == end:
+                    joined.inside[buffers[index]] = (end, turn * few.sizes[index])
+            return Value(value.descriptor, Place("memory", buffers[index]))
+
+        for step in few.steps[:cut]:
+            arguments = [(name, moved(value)) for name, value in step.arguments]
+            joined.steps.append(Step(step.primitive, arguments, step.node, turn * fewer))
+    joined.steps += whole.steps[cut:]
+    plan_memory(joined)
+    return joined
+
+
 class _Part:
     """A region as it is to be built for fewer images."""
 
     def __init__(self, region: Region, images: int) -> None:
-        self._region = region
+        self._region, self._images = region, images
         self.inputs = [Entry(_twin(entry.node, (), images), entry.index) for entry in region.inputs]
         found = dict(zip(map(_key, region.inputs), self.inputs, strict=True))
 
@@ -131,6 +240,11 @@ class _Part:
             found.update({(id(node), index): Entry(twin, index) for index in range(node.outputs)})
         outputs = [moved(entry) for entry in region.group.outputs]
         self.group = Subgraph(nodes, [moved(entry) for entry in region.group.inputs], outputs)
+
+    def reads_as_it_is(self, weight: Spec, rows: int) -> bool:
+        """Whether weights are not packed: a copy takes much memory, and saves little for few rows."""
+        # The same for any number of images: packed weights are counted.
+        return rows == self._images and _is_read_as_it_is(weight)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._region, name)

@@ -268,11 +268,12 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, data: Tensor, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> Tensor:
+        images = channels_last(data)
         # The inputs themselves are kept: a gradient of the gradient passes through them.
-        context.save_for_backward(data, weight, bias)
+        context.save_for_backward(data if context.needs_input_grad[0] else images, weight, bias)
         context.kernels = kernels
         bias = None if bias is None else bias.contiguous()
-        return kernels.run(channels_last(data), weight.contiguous(), bias)
+        return kernels.run(images, weight.contiguous(), bias)
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> Any:

@@ -42,9 +42,12 @@ def quantum(low: Tensor, high: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Real numbers of steps as integers: to the nearest, ties to even, clipped to what the type holds."""
+    """Real numbers of steps as integers: to the nearest, ties to even, clipped to what the type holds.
+
+    What is no number becomes the lowest, as in the kernels of compiled graphs.
+    """
     low, high = _LIMITS[dtype]
-    return values.round().clamp(low, high).to(dtype)
+    return values.round().clamp(low, high).nan_to_num(low).to(dtype)
 
 
 def _real(data: Tensor, low: Tensor, high: Tensor) -> Tensor:

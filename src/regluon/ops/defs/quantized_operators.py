@@ -6,6 +6,7 @@ What a quantized value is, and its steps, is in `quantization`.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -34,7 +35,8 @@ from regluon.ops.opdef import Shape, Spec, operator
 __all__: list[str] = []
 
 Attrs = dict[str, Any]
-_OUTPUT_NAMES = ("output", "min_output", "max_output")
+# Every operator here gives a quantized value.
+_operator = partial(operator, outputs=3, output_names=("output", "min_output", "max_output"), gradient="zero")
 
 # Layers on integers -----------------------------------------------------------------------------
 
@@ -45,15 +47,18 @@ def _product_range(data: Tensor, weight: Tensor, ends: tuple[Tensor, ...]) -> Te
     return steps * _LARGEST[torch.int32]
 
 
-def _with_bias(total: Tensor, data: Tensor, bias: Tensor | None, ends: Any, axis: int) -> Tensor:
-    """Add a quantized bias, in the steps of the sum."""
+def _completed(
+    total: Tensor, data: Tensor, weight: Tensor, bias: Tensor | None, ends: tuple[Tensor, ...], axis: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The exact sum with a quantized bias, in the steps of the sum, and the ends of its range."""
+    largest = _product_range(data, weight, ends)
     if bias is not None:
         step = quantum(ends[0], ends[1], data.dtype) * _larger(ends[2], ends[3]) / 127
         own = (bias.double() * _larger(ends[4], ends[5]) / 127 / step).round()
         shape = [1] * total.dim()
         shape[axis] = -1
         total = total.double() + own.reshape(shape)
-    return rounded(total.double(), torch.int32)
+    return rounded(total.double(), torch.int32), _scalar(-largest, data), _scalar(largest, data)
 
 
 _CONV_INPUTS = "data weight bias min_data max_data min_weight max_weight min_bias max_bias".split()
@@ -64,15 +69,23 @@ def _active(attrs: Attrs) -> list[str]:
     return _WITHOUT_BIAS if attrs["no_bias"] else _CONV_INPUTS
 
 
-def _arranged(
-    name: str, no_bias: bool, given: tuple[Tensor | None, ...]
+def _checked(
+    name: str, data: Tensor, weight: Tensor, no_bias: bool, given: tuple[Tensor | None, ...]
 ) -> tuple[Tensor | None, tuple[Tensor, ...]]:
-    """The bias and the ends of the ranges among the inputs after the weight."""
+    """The bias and the ends of the ranges among the inputs after the weight.
+
+    Raises
+    ------
+    MXNetError
+        If inputs are missing, or of other types.
+    """
     found = [value for value in given if value is not None]
     expected = 4 if no_bias else 7
     if len(found) != expected:
         wanted = ", ".join(_active({"no_bias": no_bias}))
         raise MXNetError(f"{name}: expected the inputs {wanted}; received {len(found) + 2} inputs")
+    _check(name, data, torch.int8, torch.uint8)
+    _check(f"{name}: weight", weight, torch.int8)
     return (None, tuple(found)) if no_bias else (found[0], tuple(found[1:]))
 
 
@@ -81,13 +94,10 @@ def _infer_conv(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     return [Spec(_infer_convolution(real, attrs)[0].shape, torch.int32), _ONE, _ONE]
 
 
-@operator(
+@_operator(
     "_contrib_quantized_conv",
     aliases=("_npx_quantized_conv",),
     npx="quantized_conv",
-    outputs=3,
-    output_names=_OUTPUT_NAMES,
-    gradient="zero",
     active=_active,
     infer=_infer_conv,
 )
@@ -121,18 +131,14 @@ def quantized_conv(
     """
     del workspace, cudnn_tune, cudnn_off
     given = (bias, min_data, max_data, min_weight, max_weight, min_bias, max_bias)
-    bias, ends = _arranged("quantized_conv", no_bias, given)
-    _check("quantized_conv", data, torch.int8, torch.uint8)
-    _check("quantized_conv: weight", weight, torch.int8)
+    bias, ends = _checked("quantized_conv", data, weight, no_bias, given)
     left, right = whole(weight[0].numel(), data, weight)
     total = convolution(
         left, right, kernel=kernel, stride=stride, dilate=dilate, pad=pad, num_filter=num_filter,
         num_group=num_group, no_bias=True, layout=layout,
     )  # fmt: skip
-    largest = _product_range(data, weight, ends)
     axis = 1 if layout is None or layout[1] == "C" else -1
-    result = _with_bias(total, data, bias, ends, axis)
-    return result, _scalar(-largest, data), _scalar(largest, data)
+    return _completed(total, data, weight, bias, ends, axis)
 
 
 def _infer_dense(specs: list[Spec], attrs: Attrs) -> list[Spec]:
@@ -141,13 +147,10 @@ def _infer_dense(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     return [Spec((*lead, attrs["num_hidden"]), torch.int32), _ONE, _ONE]
 
 
-@operator(
+@_operator(
     "_contrib_quantized_fully_connected",
     aliases=("_npx_quantized_fully_connected",),
     npx="quantized_fully_connected",
-    outputs=3,
-    output_names=_OUTPUT_NAMES,
-    gradient="zero",
     active=_active,
     infer=_infer_dense,
 )
@@ -171,23 +174,16 @@ def quantized_fully_connected(
     Shapes as in FullyConnected. A quantized bias is brought to the steps of the sums.
     """
     given = (bias, min_data, max_data, min_weight, max_weight, min_bias, max_bias)
-    bias, ends = _arranged("quantized_fully_connected", no_bias, given)
-    _check("quantized_fully_connected", data, torch.int8, torch.uint8)
-    _check("quantized_fully_connected: weight", weight, torch.int8)
+    bias, ends = _checked("quantized_fully_connected", data, weight, no_bias, given)
     left, right = whole(weight.shape[-1], data, weight)
     total = fully_connected(left, right, num_hidden=num_hidden, no_bias=True, flatten=flatten)
-    largest = _product_range(data, weight, ends)
-    result = _with_bias(total, data, bias, ends, -1)
-    return result, _scalar(-largest, data), _scalar(largest, data)
+    return _completed(total, data, weight, bias, ends, -1)
 
 
-@operator(
+@_operator(
     "_contrib_quantized_embedding",
     aliases=("_npx_quantized_embedding",),
     npx="quantized_embedding",
-    outputs=3,
-    output_names=_OUTPUT_NAMES,
-    gradient="zero",
     infer=lambda specs, attrs: [
         Spec((*specs[0].shape, attrs["output_dim"]), specs[1].dtype), _ONE, _ONE
     ],
@@ -222,13 +218,10 @@ def _kept(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     return [specs[0], _ONE, _ONE]
 
 
-@operator(
+@_operator(
     "_contrib_quantized_act",
     aliases=("_npx_quantized_act",),
     npx="quantized_act",
-    outputs=3,
-    output_names=_OUTPUT_NAMES,
-    gradient="zero",
     infer=_kept,
 )
 def quantized_act(
@@ -252,13 +245,10 @@ def _infer_pool(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     return [Spec(found[0].shape, specs[0].dtype), _ONE, _ONE]
 
 
-@operator(
+@_operator(
     "_contrib_quantized_pooling",
     aliases=("_npx_quantized_pooling",),
     npx="quantized_pooling",
-    outputs=3,
-    output_names=_OUTPUT_NAMES,
-    gradient="zero",
     infer=_infer_pool,
 )
 def quantized_pooling(
@@ -298,13 +288,10 @@ def _flattened(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     return [Spec((shape[0], width), specs[0].dtype), _ONE, _ONE]
 
 
-@operator(
+@_operator(
     "_contrib_quantized_flatten",
     aliases=("_npx_quantized_flatten",),
     npx="quantized_flatten",
-    outputs=3,
-    output_names=_OUTPUT_NAMES,
-    gradient="zero",
     infer=_flattened,
 )
 def quantized_flatten(data: Tensor, min_data: Tensor, max_data: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -322,12 +309,9 @@ def _reshape_rule(shape: Any, attrs: Attrs) -> Any:
     return shaping.legacy_reshape(shape, attrs["shape"], attrs["reverse"])
 
 
-@operator(
+@_operator(
     "_contrib_quantized_reshape",
     aliases=("quantized_reshape",),
-    outputs=3,
-    output_names=_OUTPUT_NAMES,
-    gradient="zero",
     infer=_shaped(_reshape_rule),
 )
 def quantized_reshape(
@@ -342,12 +326,9 @@ def _npx_reshape_rule(shape: Any, attrs: Attrs) -> Any:
     return shaping.npx_reshape(shape, attrs["newshape"], attrs["reverse"])
 
 
-@operator(
+@_operator(
     "_npx_quantized_reshape",
     npx="quantized_reshape",
-    outputs=3,
-    output_names=_OUTPUT_NAMES,
-    gradient="zero",
     infer=_shaped(_npx_reshape_rule),
 )
 def npx_quantized_reshape(
@@ -369,13 +350,10 @@ def _transpose_rule(shape: Any, attrs: Attrs) -> Any:
     return tuple(shape[axis] for axis in shaping.permutation(attrs["axes"] or None, len(shape)))
 
 
-@operator(
+@_operator(
     "_contrib_quantized_transpose",
     aliases=("_npx_quantized_transpose", "quantized_transpose"),
     npx="quantized_transpose",
-    outputs=3,
-    output_names=_OUTPUT_NAMES,
-    gradient="zero",
     infer=_shaped(_transpose_rule),
 )
 def quantized_transpose(
@@ -401,13 +379,10 @@ def _sum_type(specs: list[Spec], attrs: Attrs) -> torch.dtype:
     return torch.uint8 if specs[0].dtype == specs[1].dtype == torch.uint8 else torch.int8
 
 
-@operator(
+@_operator(
     "_contrib_quantized_elemwise_add",
     aliases=("_npx_quantized_elemwise_add",),
     npx="quantized_elemwise_add",
-    outputs=3,
-    output_names=_OUTPUT_NAMES,
-    gradient="zero",
     infer=lambda specs, attrs: [Spec(specs[0].shape, _sum_type(specs, attrs)), _ONE, _ONE],
 )
 def quantized_elemwise_add(
@@ -488,13 +463,10 @@ def _concat_infer(specs: list[Spec], attrs: Attrs) -> list[Spec]:
     return [Spec(tuple(shape), torch.int8 if signed else torch.uint8), _ONE, _ONE]
 
 
-@operator(
+@_operator(
     "_contrib_quantized_concat",
     aliases=("_npx_quantized_concat",),
     npx="quantized_concat",
-    outputs=3,
-    output_names=_OUTPUT_NAMES,
-    gradient="zero",
     num_args_key="num_args",
     infer=_concat_infer,
 )
@@ -523,11 +495,8 @@ def quantized_concat(*data: Tensor, dim: int = 1) -> tuple[Tensor, Tensor, Tenso
     return torch.cat(parts, dim), _scalar(low, values[0]), _scalar(high, values[0])
 
 
-@operator(
+@_operator(
     "_contrib_quantized_batch_norm",
-    outputs=3,
-    output_names=_OUTPUT_NAMES,
-    gradient="zero",
     aux=("moving_mean", "moving_var"),
     infer=lambda specs, attrs: [Spec(specs[0].shape, torch.int8), _ONE, _ONE],
 )

@@ -1,0 +1,124 @@
+"""Memory for packed weights: one block for each region, written to before it is needed."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from ...base.pool import empty_bytes
+from .region import ALIGNMENT
+
+__all__ = ["Ahead", "Together"]
+
+# Less memory than this is not worth a thread.
+_LEAST = 8 << 20
+# A byte that makes numbers of a usual size, whatever their type.
+_BYTE = 0x3B
+
+
+class Together:
+    """The packed weights of a region as parts of one block, so that large pages have no gaps between them."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._ends = list(accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes))
+        self._lock = threading.Lock()
+        self._block: Tensor | None = None
+        self._given: set[int] = set()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole block."""
+        return self._ends[-1]
+
+    def use(self, block: Tensor) -> None:
+        """Take this block for the weights that are packed next."""
+        with self._lock:
+            if self._block is None and block.numel() >= self.size:
+                self._block, self._given = block, set()
+
+    def piece(self, block: Tensor, index: int, size: int) -> Tensor:
+        """Where a weight lies in a block."""
+        start = self._ends[index - 1] if index else 0
+        return block[start : start + size]
+
+    def part(self, index: int, size: int) -> Tensor:
+        """Memory for a weight, which no other part of the block in use overlaps."""
+        with self._lock:
+            if self._block is None or index in self._given:
+                self._block, self._given = empty_bytes(self._ends[-1]), set()
+            made = self.piece(self._block, index, size)
+            self._given.add(index)
+            if len(self._given) == len(self._ends):
+                # From now on it lives as long as its parts do.
+                self._block = None
+            return made
+
+
+class Ahead:
+    """Memory for the packed weights of a plan, which another thread writes to while the plan is made.
+
+    It takes the system as long to give memory to a process, page by page as it is first written to, as it
+    takes to measure kernels. Until weights are packed into it, it holds numbers to measure with. To be used
+    with ``with``, at the end of which the other thread is done.
+
+    Parameters
+    ----------
+    size : int
+        About how many bytes are needed.
+    """
+
+    def __init__(self, size: int) -> None:
+        # Some weights are filled up: only what is written to takes memory.
+        self._block = empty_bytes(size + size // 32 + _LEAST) if size >= _LEAST else _none()
+        self._start = 0
+        self._thread: threading.Thread | None = None
+        if size >= _LEAST:
+            self._thread = threading.Thread(target=_fill, args=(self._block[:size],), daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:
+                # No thread can be had: it is written to when it is needed.
+                self._thread = None
+                _fill(self._block)
+
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._wait()
+        self._block = _none()
+
+    def _wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def numbers(self, size: int) -> Tensor:
+        """So many bytes of numbers, which are given again and again until some of them are given away."""
+        self._wait()
+        if self._block.numel() - self._start < size:
+            self._block, self._start = empty_bytes(size), 0
+            _fill(self._block)
+        return self._block[self._start : self._start + size]
+
+    def give(self, together: Together) -> None:
+        """Let the weights of a region be packed into this memory, if there is enough of it."""
+        end = self._start + together.size
+        if end <= self._block.numel():
+            self._wait()
+            together.use(self._block[self._start : end])
+            self._start = end
+
+
+def _none() -> Tensor:
+    return torch.empty(0, dtype=torch.uint8)
+
+
+def _fill(block: Tensor) -> None:
+    # Python's lock is not held meanwhile.
+    ctypes.memset(block.data_ptr(), _BYTE, block.numel())
