@@ -115,24 +115,22 @@ def test_a_region_that_is_refused_is_not_taken() -> None:
 # Memory ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1000, packing._LEAST + 5])
-def test_memory_ahead_holds_numbers_until_it_is_given(size: int) -> None:
-    with packing.Ahead(size) as ahead:
-        numbers = ahead.numbers(1 << 12)
-        assert bool((numbers == packing._BYTE).all())
-        for dtype in (torch.float32, torch.bfloat16, torch.float16):
-            assert bool(numbers.view(dtype).isfinite().all())
-        first, second = packing.Together([64, 640]), packing.Together([128])
-        ahead.give(first)
-        ahead.give(second)
-        # What comes next is no memory of theirs.
-        others = ahead.numbers(1 << 12)
-        parts = [first.part(1, 640), second.part(0, 128), first.part(0, 64)]
-        for number, part in enumerate(parts):
-            part.fill_(number)
-        assert [int(part.sum()) // part.numel() for part in parts] == [0, 1, 2]
-        assert bool((others == packing._BYTE).all())
+def test_memory_holds_numbers_until_it_is_given() -> None:
+    memory = packing.Numbers()
+    numbers = memory.numbers(1 << 12)
+    assert bool((numbers == packing._BYTE).all())
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        assert bool(numbers.view(dtype).isfinite().all())
+    first, second = packing.Together([64, 640]), packing.Together([128])
+    memory.give(first)
+    memory.give(second)
+    # What comes next is no memory of theirs.
+    others = memory.numbers(1 << 12)
+    parts = [first.part(1, 640), second.part(0, 128), first.part(0, 64)]
+    for number, part in enumerate(parts):
+        part.fill_(number)
     assert [int(part.sum()) // part.numel() for part in parts] == [0, 1, 2]
+    assert bool((others == packing._BYTE).all())
 
 
 def test_too_little_memory_is_not_used() -> None:
@@ -154,7 +152,7 @@ def _network() -> nn.HybridSequential:
 
 
 @needs_onednn
-def test_weights_are_packed_into_memory_that_was_written_to_ahead(tmp_path, monkeypatch) -> None:
+def test_weights_are_packed_into_memory_that_was_measured_with(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("REGLUON_CACHE", str(tmp_path))
     given: list[tuple[int, int]] = []
     use = packing.Together.use

@@ -1,4 +1,4 @@
-"""Memory for packed weights: one block for each region, written to before it is needed."""
+"""Memory for packed weights: one block for each region, which it is tried with before."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from torch import Tensor
 from ...base.pool import empty_bytes
 from .region import ALIGNMENT
 
-__all__ = ["Ahead", "Together"]
+__all__ = ["Numbers", "Together"]
 
-# Less memory than this is not worth a thread.
-_LEAST = 8 << 20
 # A byte that makes numbers of a usual size, whatever their type.
 _BYTE = 0x3B
 
@@ -59,66 +57,27 @@ class Together:
             return made
 
 
-class Ahead:
-    """Memory for the packed weights of a plan, which another thread writes to while the plan is made.
+class Numbers:
+    """Memory with numbers that regions are tried with, and into which weights are packed afterwards."""
 
-    It takes the system as long to give memory to a process, page by page as it is first written to, as it
-    takes to measure kernels. Until weights are packed into it, it holds numbers to measure with. To be used
-    with ``with``, at the end of which the other thread is done.
-
-    Parameters
-    ----------
-    size : int
-        About how many bytes are needed.
-    """
-
-    def __init__(self, size: int) -> None:
-        # Some weights are filled up: only what is written to takes memory.
-        self._block = empty_bytes(size + size // 32 + _LEAST) if size >= _LEAST else _none()
-        self._start = 0
-        self._thread: threading.Thread | None = None
-        if size >= _LEAST:
-            self._thread = threading.Thread(target=_fill, args=(self._block[:size],), daemon=True)
-            try:
-                self._thread.start()
-            except RuntimeError:
-                # No thread can be had: it is written to when it is needed.
-                self._thread = None
-                _fill(self._block)
-
-    def __enter__(self) -> Ahead:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._wait()
-        self._block = _none()
-
-    def _wait(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+    def __init__(self) -> None:
+        self._block, self._start = _none(), 0
 
     def numbers(self, size: int) -> Tensor:
         """So many bytes of numbers, which are given again and again until some of them are given away."""
-        self._wait()
         if self._block.numel() - self._start < size:
             self._block, self._start = empty_bytes(size), 0
-            _fill(self._block)
+            # Python's lock is not held meanwhile.
+            ctypes.memset(self._block.data_ptr(), _BYTE, self._block.numel())
         return self._block[self._start : self._start + size]
 
     def give(self, together: Together) -> None:
         """Let the weights of a region be packed into this memory, if there is enough of it."""
         end = self._start + together.size
         if end <= self._block.numel():
-            self._wait()
             together.use(self._block[self._start : end])
             self._start = end
 
 
 def _none() -> Tensor:
     return torch.empty(0, dtype=torch.uint8)
-
-
-def _fill(block: Tensor) -> None:
-    # Python's lock is not held meanwhile.
-    ctypes.memset(block.data_ptr(), _BYTE, block.numel())

@@ -21,7 +21,7 @@ from .blocks import counts_in_blocks, gains_by_blocks
 from .builder import Refused, build
 from .forms import is_work, may_work, shape_at, suits
 from .interface import Descriptor, Library
-from .packing import Ahead, Together
+from .packing import Numbers, Together
 from .region import Built, Region, region_of
 from .slices import build_in_slices, gains_by_slices, has_large_values, sizes_of_slices
 from .trials import Joined, StepTimes, repeated, trial
@@ -53,15 +53,12 @@ def use_regions(
     api = interface.library()
     if api is None:
         return list(entries)
-    # Creating primitives takes as long as writing to new memory. Where little of it is to be used, some
-    # weights may stay as they are.
-    with Ahead(0 if large else _weights_of(order, settings)) as ahead:
-        refused: set[str] = set()
-        while True:
-            try:
-                return _placed(api, entries, settings, layouts, refused, tuner, ahead)
-            except Refused as refusal:
-                refused.add(refusal.name)
+    numbers, refused = Numbers(), set[str]()
+    while True:
+        try:
+            return _placed(api, entries, settings, layouts, refused, tuner, numbers)
+        except Refused as refusal:
+            refused.add(refusal.name)
 
 
 def _weigh_much(parameters: Sequence[Node]) -> bool:
@@ -77,7 +74,7 @@ def _placed(
     layouts: Layouts,
     refused: set[str],
     tuner: Tuner | None,
-    ahead: Ahead,
+    numbers: Numbers,
 ) -> list[Entry]:
     finals = {(entry.node.name, entry.index) for entry in entries}
 
@@ -102,7 +99,7 @@ def _placed(
         def given(region: list[Entry] | None) -> list[Entry] | None:
             together = None if region is None else _together(region)
             if together is not None:
-                ahead.give(together)
+                numbers.give(together)
             return region
 
         def made(name: str) -> list[Entry] | None:
@@ -125,7 +122,7 @@ def _placed(
             # To measure other ways would take the memory that slices save.
             gains = "blocks" in forms and gains_by_blocks(group.nodes)
             return given(made("blocks" if gains else usual) or whole())
-        way = tuner.prefers(group, _ways(group, forms, made, settings, tuner, ahead))
+        way = tuner.prefers(group, _ways(group, forms, made, settings, tuner, numbers))
         return None if way == _SINGLE else given(made(way) or whole())
 
     return partition(entries, select, replace, settings.is_constant)
@@ -157,7 +154,7 @@ def _ways(
     made: Callable[[str], list[Entry] | None],
     settings: Settings,
     tuner: Tuner,
-    ahead: Ahead,
+    numbers: Numbers,
 ) -> Ways:
     """How a group can be computed: as one of these regions, or by single kernels."""
     several = len(forms) > 1 and sum(map(is_work, group.nodes)) >= _MANY
@@ -169,7 +166,7 @@ def _ways(
         if outputs is None:
             return None
         # For most of the weights that a region does not pack, only their type matters.
-        run = trial(group, outputs, settings, partial(_stand_in, ahead, _together(outputs)), repeated)
+        run = trial(group, outputs, settings, partial(_stand_in, numbers, _together(outputs)), repeated)
         # Single kernels, and slices of different sizes, are not comparable step by step.
         region = region_of(outputs[0].node) if by_step else None
         return run if region is None else StepTimes(run, region.steps)
@@ -185,7 +182,7 @@ def _ways(
 
     def single() -> Callable[[], Any]:
         kernels = choose_kernels(group.outputs, settings, tuner)
-        return trial(group, kernels, settings, partial(_stand_in, ahead, None), random_value)
+        return trial(group, kernels, settings, partial(_stand_in, numbers, None), random_value)
 
     ways: dict[str, Callable[[], Callable[[], Any] | None]] = {name: partial(region, name) for name in forms}
     if not several:
@@ -194,27 +191,18 @@ def _ways(
     return ways
 
 
-def _stand_in(ahead: Ahead, together: Together | None, entry: Entry) -> Tensor | None:
+def _stand_in(numbers: Numbers, together: Together | None, entry: Entry) -> Tensor | None:
     """What stands for a packed weight in a trial; None for another constant."""
     if entry.node.op is not PACK or together is None:
         return None
     _, index = entry.node.attrs["place"]
-    return together.piece(ahead.numbers(together.size), index, entry.node.attrs["target"].size)
+    return together.piece(numbers.numbers(together.size), index, entry.node.attrs["target"].size)
 
 
 def _together(region: list[Entry]) -> Together | None:
     """Where the packed weights of a region lie."""
     packed = (entry.node for entry in region[0].node.inputs if entry.node.op is PACK)
     return next((node.attrs["place"][0] for node in packed), None)
-
-
-def _weights_of(order: Sequence[Node], settings: Settings) -> int:
-    """About how many bytes of weights are going to be packed."""
-    entries = {node.inputs[1] for node in order if may_work(node) and len(node.inputs) > 1}
-    specs = [entry.spec for entry in entries if settings.is_constant(entry) and entry.spec is not None]
-    if not all(isinstance(size, int) for spec in specs for size in spec.shape):
-        return 0
-    return sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in specs)
 
 
 def _has_few_channels(entry: Entry) -> bool:
