@@ -67,6 +67,7 @@ def for_training(
             watch(each.__name__.lstrip("_"), before, current)
     if any(node.op in (CONVOLUTION, NORM, POOL) for node in topological(current)):
         current = [_rows_first(entry, images) for entry in current]
+        lint(current, "_rows_first")
     return current
 
 

@@ -67,7 +67,7 @@ class NormKernels:
         self._kernels = BothWays(api, (forward, forward_places), (backward, backward_places))
 
     def run(self, data: Tensor, gamma: Tensor, beta: Tensor) -> Normalized | None:
-        """The normalized images; None where they are not finite, since the rectifier here takes NaN for 0."""
+        """The normalized images; None where they are rectified and not finite: NaN would be taken for 0."""
         mean, variance = torch.empty_like(gamma), torch.empty_like(gamma)
         result = empty_images(self.form.data, self.form.dtype)
         mask = torch.empty(self._mask, dtype=torch.uint8)

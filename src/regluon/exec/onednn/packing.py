@@ -61,7 +61,7 @@ class Numbers:
     """Memory with numbers that regions are tried with, and into which weights are packed afterwards."""
 
     def __init__(self) -> None:
-        self._block, self._start = _none(), 0
+        self._block, self._start = torch.empty(0, dtype=torch.uint8), 0
 
     def numbers(self, size: int) -> Tensor:
         """So many bytes of numbers, which are given again and again until some of them are given away."""
@@ -77,7 +77,3 @@ class Numbers:
         if end <= self._block.numel():
             together.use(self._block[self._start : end])
             self._start = end
-
-
-def _none() -> Tensor:
-    return torch.empty(0, dtype=torch.uint8)
