@@ -211,7 +211,9 @@ def test_dense_layers_in_a_region() -> None:
 
 
 @needs_onednn
-@pytest.mark.parametrize("layers, both, width", [(1, False, 5), (1, True, 5), (3, False, 8)])
+@pytest.mark.parametrize(
+    "layers, both, width", [(1, False, 5), (1, True, 5), (3, False, 8), (2, False, 5), (3, True, 7)]
+)
 @pytest.mark.parametrize("states", [False, True])
 def test_lstm(layers: int, both: bool, width: int, states: bool) -> None:
     net = mx.gluon.rnn.LSTM(8, layers, bidirectional=both, input_size=width)

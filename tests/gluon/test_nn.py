@@ -276,6 +276,19 @@ def test_dropout_drops_in_train_mode_only(hybridize: bool) -> None:
     assert (rows == rows[0]).all() and set(numpy.unique(rows)) == {0.0, 2.0}
 
 
+@pytest.mark.parametrize("p", [1e-12, 0.03, 0.1, 0.9, 0.9999])
+def test_dropout_drops_with_its_probability(p: float) -> None:
+    x = mx.nd.ones((1000, 1000))
+    with mx.autograd.train_mode():
+        out = mx.nd.Dropout(x, p=p).asnumpy()
+    dropped = out == 0
+    # Five standard deviations of the share of a million draws.
+    assert abs(dropped.mean() - p) <= 5 * (p * (1 - p) / x.size) ** 0.5 + 1e-12
+    numpy.testing.assert_allclose(out[~dropped], 1 / (1 - p), rtol=1e-6)
+    neighbours = numpy.corrcoef(dropped[:, 1:].ravel(), dropped[:, :-1].ravel())[0, 1] if dropped.any() else 0
+    assert abs(neighbours) < 0.01
+
+
 @pytest.mark.usefixtures("level")
 def test_batch_norm_stays_float32_for_float16() -> None:
     layer = nn.BatchNorm(in_channels=3)

@@ -17,16 +17,21 @@ from torch import Tensor
 from ..base.pool import empty_beside
 from ..graph.node import Entry, Node, topological
 from ..ops.defs.normalization import effective_gamma, move_statistics
-from ..ops.internal import CONTIGUOUS, DENSE, InternalOp, apply_unary, channels_last
+from ..ops.internal import CONTIGUOUS, InternalOp, apply_unary, channels_last
 from ..passes import Watch
+from ..passes.attention import ATTENTION, ATTENTION_BY_ROWS, INTERLEAVED, attend_by_rows, join_attention
+from ..passes.cleanup import simplify_shapes
 from ..passes.fuse import sink_activations
 from ..passes.layers import activation_of, is_addition
 from ..passes.lint import lint
-from ..passes.rewrite import Reads, has_dims, make, rewrite
+from ..passes.rewrite import Reads, Settings, has_dims, make, rewrite
 from ..runtime.gradient import commit_values, once
 from ..runtime.targets import is_spare
 from .cuda import seam
+from .dense import dense
+from .losses import simplify_losses
 from .onednn import training as onednn
+from .onednn.attention import attend, attention_of_rows
 from .onednn.norms import NormForm, NormKernels, norm_kernels_for
 from .onednn.pools import is_worth_it, maximum_pooling
 
@@ -59,7 +64,16 @@ def for_training(
 
     current = list(entries)
     norms: list[Joined] = [_use_norms] if training else []
-    joins: list[Joined] = [_pool_first, *norms, use_common_forms, _join_activations, _use_pools]
+    attention: list[Joined] = [_attend] if device == "cpu" else []
+    joins: list[Joined] = [
+        *attention,
+        simplify_losses,
+        _pool_first,
+        *norms,
+        use_common_forms,
+        _join_activations,
+        _use_pools,
+    ]
     for each in joins:
         before, current = current, each(current)
         lint(current, each.__name__)
@@ -108,9 +122,14 @@ def _maximum_pooling(data: Tensor, *, kernel: Any, stride: Any, pad: Any) -> Ten
     return torch.max_pool2d(data, kernel, stride, pad) if result is None else result
 
 
+def _dense(data: Tensor, weight: Tensor, *bias: Tensor, flatten: bool, kind: str | None = None) -> Tensor:
+    return dense(data, weight, bias[0] if bias else None, flatten, kind)
+
+
 CONVOLUTION = InternalOp(
     "convolution_channels_last", _convolution, ("stride", "pad", "dilate", "groups", "kind")
 )
+DENSE = InternalOp("dense", _dense, ("flatten", "kind"))
 SUM = InternalOp("sum", _sum, ("kind",))
 ACTIVATION = InternalOp("activation", _activation, ("kind",))
 POOL = InternalOp("maximum_pooling", _maximum_pooling, ("kernel", "stride", "pad"))
@@ -132,8 +151,7 @@ def _use_common_forms(entries: Sequence[Entry], images: frozenset[torch.dtype]) 
         if name == "Convolution" and _is_image(inputs[0], images):
             return _images(node, inputs)
         if name == "FullyConnected":
-            flatten = bool(node.full_attrs["flatten"])
-            return [make(DENSE, node, inputs, {"flatten": flatten, "bias": len(inputs) > 2})]
+            return [make(DENSE, node, inputs, {"flatten": bool(node.full_attrs["flatten"])})]
         if is_addition(node, inputs):
             return [make(SUM, node, inputs)]
         return None
@@ -221,6 +239,45 @@ def _use_pools(entries: Sequence[Entry]) -> list[Entry]:
         return [make(POOL, node, inputs, window)]
 
     return rewrite(entries, replace)
+
+
+# Attention ----------------------------------------------------------------------
+
+
+def _interleaved(joined: Tensor, *, heads: int) -> Tensor:
+    """Self-attention on (length, batch, heads * 3 * D) projections that interleave query, key and value."""
+    length, batch, width = joined.shape
+    apart = joined.reshape(length, batch, heads, 3, width // (3 * heads)).permute(3, 1, 2, 0, 4)
+    query, key, value = apart
+    result = attend(query, key, value, scale=query.shape[-1] ** -0.5)
+    return result.permute(2, 0, 1, 3).reshape(length, batch, -1)
+
+
+# Joined attention of prediction, and what computes the same with a gradient that can be differentiated again.
+_ATTENTIONS: dict[Any, InternalOp] = {
+    ATTENTION: InternalOp("attention", attend, ("scale", "turned")),
+    ATTENTION_BY_ROWS: InternalOp("attention_by_rows", attention_of_rows, ("scale", "heads")),
+    INTERLEAVED: InternalOp("attention_interleaved", _interleaved, ("heads",)),
+}
+
+
+def _attend(entries: Sequence[Entry]) -> list[Entry]:
+    """Attention as one operator; on rows whose heads lie side by side its kernels copy nothing."""
+
+    def replace(node: Node, inputs: tuple[Entry, ...], reads: Reads) -> Any:
+        own = _ATTENTIONS.get(node.op)
+        return None if own is None else [make(own, node, inputs, node.attrs)]
+
+    settings, current = Settings(), list(entries)
+    for each in (join_attention, simplify_shapes, attend_by_rows):
+        current = each(current, settings)
+        if not any(node.op in _ATTENTIONS for node in topological(current)):
+            return list(entries)
+    # What is made in the graph stays made there, if only by reshaping an input.
+    same = all(
+        (new.node.op is None) == (old.node.op is None) for new, old in zip(current, entries, strict=True)
+    )
+    return rewrite(current, replace) if same else list(entries)
 
 
 # BatchNorm ----------------------------------------------------------------------

@@ -21,7 +21,7 @@ from .cleanup import CASTS, RESHAPES, TRANSPOSES, is_float, permutation
 from .layers import ADDITIONS
 from .rewrite import Reads, Settings, make, rewrite, shape_of
 
-__all__ = ["ATTENTION_BY_ROWS", "attend_by_rows", "join_attention"]
+__all__ = ["ATTENTION", "ATTENTION_BY_ROWS", "INTERLEAVED", "attend_by_rows", "join_attention"]
 
 _FACTORS: dict[str, Callable[[float], float]] = {
     "_mul_scalar": lambda s: s,

@@ -116,7 +116,7 @@ def _has_few_scores(node: Node) -> bool:
 
 
 def _suits_lstm(node: Node, settings: Settings) -> bool:
-    """An LSTM without what only some of them have; oneDNN's layers all have one width."""
+    """An LSTM without what only some of them have."""
     attrs, inputs = node.full_attrs, node.inputs
     shape = shape_of(inputs[0])
     special = ("projection_size", "use_sequence_length", "lstm_state_clip_min", "lstm_state_clip_max")
@@ -124,10 +124,7 @@ def _suits_lstm(node: Node, settings: Settings) -> bool:
         return False
     if not all(e.spec is not None and e.spec.dtype is torch.float32 for e in inputs):
         return False
-    layers = attrs["num_layers"]
-    if layers > 1 and (shape[2] != attrs["state_size"] or attrs["bidirectional"]):
-        return False
-    draws = settings.training and layers > 1 and attrs["p"] > 0
+    draws = settings.training and attrs["num_layers"] > 1 and attrs["p"] > 0
     return not draws and [settings.is_constant(entry) for entry in inputs] == [False, True, False, False]
 
 

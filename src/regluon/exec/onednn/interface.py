@@ -71,6 +71,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "stream_destroy": (_int, (_p,)),
     "memory_desc_create_with_tag": (_int, (_p, _int, _p, _int, _int)),
     "memory_desc_create_with_strides": (_int, (_p, _int, _p, _int, _p)),
+    "memory_desc_create_submemory": (_int, (_p, _p, _p, _p)),
     "memory_desc_clone": (_int, (_p, _p)),
     "memory_desc_destroy": (_int, (_p,)),
     "memory_desc_get_size": (ctypes.c_size_t, (_p,)),
@@ -120,6 +121,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (_p, _p, _int, _int, *[_p] * 11, ctypes.c_uint, _p),
     ),
     "softmax_forward_primitive_desc_create": (_int, (_p, _p, _int, _int, _p, _p, _int, _p)),
+    "softmax_backward_primitive_desc_create": (_int, (_p, _p, _int, _p, _p, _p, _int, _p, _p)),
     "matmul_primitive_desc_create": (_int, (_p, _p, _p, _p, _p, _p, _p)),
     "reorder_primitive_desc_create": (_int, (_p, _p, _p, _p, _p, _p)),
 }
@@ -289,6 +291,11 @@ class Library:
         """Images of shape (N, C, H, W) with their channels last in memory."""
         _, channels, height, width = shape
         return self.plain(shape, dtype, (channels * height * width, 1, channels * width, channels))
+
+    def part(self, whole: Descriptor, shape: Sequence[int], first: Sequence[int]) -> Descriptor:
+        """A part of a value that starts at these indices; its address is still that of the whole."""
+        name = "memory_desc_create_submemory"
+        return Descriptor(self.create(name, whole.pointer, _Dims(*shape), _Dims(*first)), self)
 
     # Primitives ----------------------------------------------------------------------
 
@@ -486,6 +493,20 @@ class Library:
         settings = (self.engine, _FORWARD_INFERENCE, _SOFTMAX)
         return self._primitive("softmax_forward", *settings, source, destination, axis)
 
+    def softmax_training(self, data: Descriptor, axis: int) -> tuple[Primitive, Primitive]:
+        """The softmax along an axis for training, and its gradient; both may overwrite what they read."""
+        plain, place = self._attributes(), data.pointer
+        forward = (self.engine, _FORWARD_TRAINING, _SOFTMAX, place, place, axis, plain.pointer)
+        create = "softmax_forward_primitive_desc_create"
+        hint = _Owned(self.create(create, *forward), self.primitive_desc_destroy)
+        backward = (self.engine, _SOFTMAX, place, place, place, axis, hint.pointer, plain.pointer)
+        return (
+            Primitive(self, self.create(create, *forward), "softmax"),
+            Primitive(
+                self, self.create("softmax_backward_primitive_desc_create", *backward), "softmax_backward"
+            ),
+        )
+
     def layer_norm(self, source: Descriptor, epsilon: float) -> Primitive:
         """Normalization over the last axis, with a factor and an offset in float32."""
         return self._primitive(
@@ -511,7 +532,7 @@ class Library:
         both_ways: bool,
         gives_states: bool,
     ) -> Primitive:
-        """Layers of LSTM cells on (length, batch, width) data, with (layers, directions, ...) weights."""
+        """A layer of LSTM cells on (length, batch, width) data, with (1, directions, ...) weights."""
         last = states if gives_states else None
         direction = _BOTH_WAYS if both_ways else _FORWARD
         inputs = (data, states, states, *weights, None, None, bias)

@@ -19,7 +19,7 @@ from .region import Value
 if TYPE_CHECKING:
     from .builder import _Builder
 
-__all__ = ["attention", "dense"]
+__all__ = ["attention", "dense", "heads_of"]
 
 # Products in 16 bits with fewer rows than this are not measured against convolutions.
 _MANY_ROWS = 384
@@ -187,7 +187,7 @@ def attention(builder: _Builder, node: Node) -> Value:
     dtype, single = spec.dtype, torch.float32
     shapes = [shape_at(entry) for entry in node.inputs]
     query, key, value = (
-        Value(_heads(api, shape, heads, dtype, place == 1), builder._plain(entry, shape, node).place)
+        Value(heads_of(api, shape, heads, dtype, place == 1), builder._plain(entry, shape, node).place)
         for place, (entry, shape) in enumerate(zip(node.inputs, shapes, strict=True))
     )
     sizes = (shapes[0][0], heads, shapes[0][1], shapes[1][1])
@@ -200,7 +200,7 @@ def attention(builder: _Builder, node: Node) -> Value:
     softmax = api.softmax(scores.descriptor, weights.descriptor, 3)
     builder._add(softmax, {interface.SOURCE: scores}, weights, node)
     shape = tuple(spec.shape)
-    target = _heads(api, shape, heads, dtype, False)
+    target = heads_of(api, shape, heads, dtype, False)
     result = builder._buffer(api.plain(shape, dtype))
     mixed = api.matmul(weights.descriptor, value.descriptor, None, target)
     arguments = {interface.SOURCE: weights, interface.WEIGHTS: value}
@@ -208,7 +208,9 @@ def attention(builder: _Builder, node: Node) -> Value:
     return result
 
 
-def _heads(api: Library, shape: tuple[int, ...], heads: int, dtype: torch.dtype, turned: bool) -> Descriptor:
+def heads_of(
+    api: Library, shape: tuple[int, ...], heads: int, dtype: torch.dtype, turned: bool
+) -> Descriptor:
     """(batch, length, heads * D) rows as (batch, heads, length, D), or with the last two axes turned."""
     batch, length, width = shape
     depth = width // heads

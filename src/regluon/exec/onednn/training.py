@@ -103,27 +103,21 @@ class Kernel:
 
 
 class BothWays:
-    """The forward and the backward kernel of a layer, with memory objects for each thread.
+    """The kernels of a layer, with memory objects for each thread: often the forward and the backward one.
 
-    ``forward`` and ``backward`` are primitives, each with what is where.
+    ``parts`` are primitives, each with what is where.
     """
 
-    def __init__(
-        self,
-        api: Library,
-        forward: tuple[Primitive, dict[int, Descriptor]],
-        backward: tuple[Primitive, dict[int, Descriptor]],
-    ) -> None:
-        self._api, self._parts = api, (forward, backward)
+    def __init__(self, api: Library, *parts: tuple[Primitive, dict[int, Descriptor]]) -> None:
+        self._api, self._parts = api, parts
         self._local = threading.local()
 
-    def __call__(self) -> tuple[Kernel, Kernel]:
-        """Both kernels, with this thread's memory objects."""
+    def __call__(self) -> tuple[Kernel, ...]:
+        """The kernels in their order, with this thread's memory objects."""
         try:
             return self._local.kernels  # type: ignore[no-any-return]
         except AttributeError:
-            forward, backward = self._parts
-            self._local.kernels = Kernel(self._api, *forward), Kernel(self._api, *backward)
+            self._local.kernels = tuple([Kernel(self._api, *part) for part in self._parts])
             return self._local.kernels  # type: ignore[no-any-return]
 
 
