@@ -8,7 +8,7 @@ from .base import rng
 from .runtime.handles import kinds
 from .runtime.samplers import legacy_samplers
 
-globals().update(legacy_samplers(lambda: kinds.nd))
+globals().update(legacy_samplers(lambda: kinds.nd, __name__))
 
 
 def seed(seed_state: int, ctx: Any = "all", device: Any = None) -> None:

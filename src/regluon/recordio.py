@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy
 
 from .base import limits
+from .base.atomic import write_text
 from .base.errors import MXNetError
 
 __all__ = ["IRHeader", "MXIndexedRecordIO", "MXRecordIO", "pack", "pack_img", "unpack", "unpack_img"]
@@ -264,9 +265,7 @@ class MXIndexedRecordIO(MXRecordIO):
     def close(self) -> None:
         if self._file is not None and self.writable:
             lines = "".join(f"{key}\t{position}\n" for key, position in self.idx.items())
-            temporary = f"{self.idx_path}.{os.getpid()}"
-            Path(temporary).write_text(lines)
-            os.replace(temporary, self.idx_path)
+            write_text(self.idx_path, lines)
         super().close()
 
     def seek(self, idx: Any) -> None:

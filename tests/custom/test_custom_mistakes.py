@@ -147,3 +147,18 @@ def test_operators_and_their_arguments_are_listed() -> None:
     assert dict(zip(dropout.names, dropout.types, strict=True))["p"] == "float, optional, default=0.5"
     with pytest.raises(MXNetError, match="'Convolutoin' is not registered"):
         mx.operator.get_operator_arguments("Convolutoin")
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+@pytest.mark.parametrize("method", ["forward", "backward"])
+def test_an_exhausted_iterator_is_an_error_like_others(method: str, hybridize: bool) -> None:
+    def exhausted(self, *arguments):
+        next(iter(()))
+
+    define(
+        "exhausted", *((exhausted, square_backward) if method == "forward" else (square_forward, exhausted))
+    )
+    text = f"Custom operator 'exhausted': {method} raised StopIteration"
+    with pytest.raises(MXNetError, match=text) as caught:
+        gradient_of(net_of("exhausted", hybridize), leaf())
+    assert type(cause_of(caught.value)) is StopIteration

@@ -456,3 +456,20 @@ class Gate(mx.gluon.HybridBlock):
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return F.broadcast_mul(x, self.body(x))
+
+
+@step
+def squared_error(m: Any) -> None:
+    """The squared error of two values, or its mean as losses take it."""
+    place = m.pick(axes(2, 3, 4))
+    shape = tuple(m.shape(place))
+    other = m.pick(lambda v: v.is_float and tuple(v.shape) == shape, late=False)
+    factor, axis, exclude = m.choose(None, 1.0, 0.5, 3.0), m.axis(place), m.choose(True, False)
+    mean = m.choose(True, False)
+
+    def run(F: Any, x: Any, y: Any) -> Any:
+        made = F.square(x - y)
+        made = made if factor is None else made * factor
+        return F.mean(made, axis=axis, exclude=exclude, keepdims=True) if mean else made
+
+    m.call(run, place, other)

@@ -94,6 +94,26 @@ large()
 in_child(single)
 """
 
+RAISED = """
+import warnings
+
+def raised():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.set_num_threads(2)
+    assert [each.category for each in caught] == [RuntimeWarning]
+    assert "set_num_threads(2) has no effect in a process made by fork" in str(caught[0].message)
+    assert torch.get_num_threads() == 1
+    torch.set_num_threads(1)
+    large()
+    in_child(large)
+
+large()
+in_child(raised)
+torch.set_num_threads(3)
+assert torch.get_num_threads() == 3
+"""
+
 
 def run(program: str, *arguments: str) -> None:
     command = [sys.executable, "-c", COMMON + program, *arguments]
@@ -112,3 +132,7 @@ def test_workers_that_compute_after_their_parent_did() -> None:
 
 def test_a_child_keeps_its_threads_where_none_ran_before() -> None:
     run(UNTOUCHED)
+
+
+def test_a_child_that_asks_for_more_threads_is_told_and_does_not_hang() -> None:
+    run(RAISED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 
@@ -287,6 +288,23 @@ def test_first_layers_run_on_fewer_images(count: int, monkeypatch) -> None:
     assert {step.first for step in whole.steps} == {0} and taken.total < 0.8 * whole.total
 
 
+def test_explain_has_first_layers_once() -> None:
+    net = Large()
+    x, reference = prepared(net, (16, 3, 64, 64))
+    net.hybridize()
+    check(net, x, reference)
+    steps = built().steps
+    parts = [step for step in steps if step.node is steps[0].node and step.kernel == steps[0].kernel]
+    assert len(parts) > 1
+    explained = net.explain(x)
+    found = [(kernel.name, kernel.kernel, kernel.implementation) for kernel in explained.kernels]
+    assert len(set(found)) == len(found)
+    wanted = (parts[0].node.name, parts[0].kernel)
+    first = next(kernel for kernel in explained.kernels if (kernel.name, kernel.kernel) == wanted)
+    assert first.count == len(parts) and f"({len(parts)} times)" in str(explained)
+    assert sum(kernel.share for kernel in explained.kernels) == pytest.approx(1)
+
+
 def test_first_layers_stay_where_kernels_differ(monkeypatch) -> None:
     net = Large()
     x, reference = prepared(net, (16, 3, 64, 64))
@@ -311,3 +329,22 @@ def test_weights_that_are_read_as_they_are() -> None:
     weight[:] = weight * 2
     net.out.bias.data()[:] = net.out.bias.data() * 2
     check(net, x, [2 * each for each in reference])
+
+
+def test_kernels_in_use_stay_when_the_others_are_forgotten() -> None:
+    api = interface.library()
+    assert api is not None
+    net = nn.Conv2D(8, 3, in_channels=4)
+    net.initialize()
+    net.hybridize()
+    x = mx.nd.random.normal(shape=(2, 4, 9, 9))
+    for _ in range(2):
+        expected = net(x).asnumpy()
+    before, after = ctypes.c_int(), ctypes.c_int()
+    api.get_primitive_cache_capacity(ctypes.byref(before))
+    api.forget_unused()
+    api.get_primitive_cache_capacity(ctypes.byref(after))
+    assert before.value == after.value > 0
+    assert np.array_equal(net(x).asnumpy(), expected)
+    bias = net.bias.data()._t
+    assert np.allclose(torch.conv2d(x._t, net.weight.data()._t, bias).numpy(), expected, atol=1e-5)

@@ -324,6 +324,22 @@ def test_the_squared_error(weight: float | None, axis: int, samples: bool) -> No
     assert expected in names and "square" not in names
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_squared_error_of_batches_of_several_sizes(axis: int) -> None:
+    loss = mx.gluon.loss.L2Loss(batch_axis=axis)
+    loss.hybridize()
+    for size in (5, 3, 2, 4, 5, 1):
+        x, label = (mx.nd.random.normal(shape=(size, 3)) for _ in range(2))
+        x.attach_grad()
+        with mx.autograd.record():
+            result = loss(x, label)
+        result.backward()
+        difference = x.asnumpy() - label.asnumpy()
+        np.testing.assert_allclose(result.asnumpy(), (difference**2).mean(1 - axis) / 2, rtol=1e-5, atol=1e-6)
+        expected = difference / difference.shape[1 - axis]
+        np.testing.assert_allclose(x.grad.asnumpy(), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["L1Loss", "HuberLoss", "SigmoidBinaryCrossEntropyLoss"])
 def test_other_losses(kind: str) -> None:
     mx.random.seed(4)
@@ -336,7 +352,7 @@ def test_the_mean_of_many_squares(count: int) -> None:
     torch.manual_seed(1)
     first = torch.rand(2, count) + 0.5
     second = torch.zeros(2, count)
-    found = losses._mean_square(first, second, axes=(1,), shape=(2,))
+    found = losses._mean_square(first, second, axes=(1,), keepdims=False)
     expected = first.double().square().mean(1)
     torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
 
@@ -345,7 +361,7 @@ def test_gradient_of_a_squared_errors_gradient() -> None:
     leaves = _leaves((2, 3), (2, 3))
     found, expected = [], []
     for into, run in (
-        (found, lambda a, b: losses._mean_square(a, b, axes=(1,), shape=(2,))),
+        (found, lambda a, b: losses._mean_square(a, b, axes=(1,), keepdims=False)),
         (expected, lambda a, b: ((a - b) ** 2).mean(1)),
     ):
         first = torch.autograd.grad(run(*leaves).sin().sum(), leaves, create_graph=True)
@@ -356,5 +372,53 @@ def test_gradient_of_a_squared_errors_gradient() -> None:
 
 def test_a_squared_error_that_is_not_finite() -> None:
     for value in (math.nan, math.inf):
-        found = losses._mean_square(torch.tensor([[value, 1.0]]), torch.zeros(1, 2), axes=(1,), shape=(1,))
+        found = losses._mean_square(
+            torch.tensor([[value, 1.0]]), torch.zeros(1, 2), axes=(1,), keepdims=False
+        )
         assert not math.isfinite(float(found))
+
+
+# Writes between forward and backward ------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight", [1.0, 100.0])
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_was_subtracted_may_be_written_to_before_backward(weight: float, place: int) -> None:
+    """As op by op, where backward needs the difference only."""
+    found = []
+    for hybridize in (False, True):
+        mx.random.seed(5)
+        loss = mx.gluon.loss.L2Loss(weight=weight)
+        if hybridize:
+            loss.hybridize()
+        x, label = mx.nd.random.normal(shape=(3, 4)), mx.nd.random.normal(shape=(3, 4))
+        x.attach_grad()
+        with mx.autograd.record():
+            data = x * 2
+            result = loss(data, label)
+        (data, label)[place][:] = 7
+        result.backward()
+        found.append(x.grad.asnumpy())
+    assert np.abs(found[0]).max() > 0.1
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("by_data", [False, True])
+def test_a_large_weight_may_be_written_to_where_backward_does_not_need_it(by_data: bool) -> None:
+    for hybridize in (False, True):
+        net = nn.Dense(600, in_units=600)
+        net.initialize()
+        if hybridize:
+            net.hybridize()
+        x = mx.nd.ones((2, 600))
+        if by_data:
+            x.attach_grad()
+        with mx.autograd.record():
+            total = net(x).sum()
+        net.weight.data()[:] = 3
+        if by_data:
+            with pytest.raises(mx.MXNetError, match="changed in-place"):
+                total.backward()
+        else:
+            total.backward()
+            assert (net.weight.grad().asnumpy() == 2).all()

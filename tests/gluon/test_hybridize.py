@@ -173,6 +173,26 @@ def test_flags_may_be_numbers_and_words() -> None:
     assert [net._flags[name] for name in names] == [False, True, 3, False]
 
 
+@pytest.mark.parametrize("value", [1.0, 2, 2.0, -1, "x", []])
+@pytest.mark.parametrize("flag", ["active", "static_alloc", "static_shape", "recompute"])
+def test_flags_are_on_or_off(flag: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"{flag} is True or False; received {re.escape(repr(value))}"):
+        nn.Dense(2).hybridize(**{flag: value})
+
+
+def test_options_are_of_a_backend() -> None:
+    net = nn.Dense(2, in_units=2)
+    net.initialize()
+    for name, call in (
+        ("hybridize", net.hybridize),
+        ("optimize_for", partial(net.optimize_for, mx.nd.ones((1, 2)))),
+    ):
+        with pytest.raises(TypeError, match=rf"{name}: backend_opts are options of a backend.*'size': 4"):
+            call(backend_opts={"size": 4})
+        call(backend_opts={})
+        call(backend_opts=None)
+
+
 def test_options_are_a_dict() -> None:
     net = nn.Dense(2, in_units=2)
     for call in (net.hybridize, partial(net.optimize_for, mx.nd.ones((1, 2)))):

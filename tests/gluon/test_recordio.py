@@ -107,3 +107,13 @@ def test_datasets(tmp_path: Path) -> None:
     assert list(loader) == [[record], [record]]
     with pytest.raises(FileNotFoundError, match="needs the file"):
         data.RecordFileDataset(str(tmp_path / "none.rec"))
+
+
+def test_an_index_that_is_a_link_stays_one(tmp_path) -> None:
+    (tmp_path / "real.idx").write_text("")
+    (tmp_path / "a.idx").symlink_to(tmp_path / "real.idx")
+    writer = recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(tmp_path / "a.rec"), "w")
+    writer.write_idx(3, b"x")
+    writer.close()
+    assert (tmp_path / "a.idx").is_symlink() and (tmp_path / "real.idx").read_text() == "3\t0\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.idx", "a.rec", "real.idx"]

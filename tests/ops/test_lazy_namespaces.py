@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import pickle
@@ -123,3 +124,30 @@ def test_a_process_forked_while_functions_are_made(monkeypatch: pytest.MonkeyPat
     go_on.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0
+
+
+def _public(module: Any, seen: set[str]) -> Any:
+    """Every public callable of a namespace and of its submodules, with the name that it is reached by."""
+    seen.add(module.__name__)
+    for name in dir(module):
+        value = None if name.startswith("_") else getattr(module, name)
+        if isinstance(value, types.ModuleType):
+            if value.__name__.startswith(f"{module.__name__}.") and value.__name__ not in seen:
+                yield from _public(value, seen)
+        elif callable(value):
+            yield f"{module.__name__}.{name}", value
+
+
+@pytest.mark.parametrize("space", ["nd", "sym", "np", "npx", "random"])
+def test_public_functions_are_pickled_by_reference(space: str) -> None:
+    found = list(_public(getattr(mx, space), set()))
+    assert len(found) > (10 if space == "random" else 100)
+    wrong = []
+    for name, value in found:
+        try:
+            same = pickle.loads(pickle.dumps(value)) is value and copy.deepcopy(value) is value
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            same = False
+            name = f"{name}: {error}"
+        wrong += [] if same else [name]
+    assert wrong == []

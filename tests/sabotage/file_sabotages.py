@@ -12,9 +12,10 @@ from breaking import FILES, SYMBOLS, TRAINING, Patch, change_kernel, sabotage, w
 
 import regluon as mx
 from regluon import io, serial
+from regluon.base import atomic
 from regluon.gluon import files, metric, parameter
 from regluon.graph import json as graph_json
-from regluon.serial import atomic, params, states
+from regluon.serial import params, states
 from regluon.symbol import convert, executor
 
 # Files ----------------------------------------------------------------------

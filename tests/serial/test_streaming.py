@@ -16,7 +16,7 @@ import torch
 
 import regluon as mx
 from regluon import serial
-from regluon.serial import atomic
+from regluon.base import atomic
 
 # Reads small files, then large ones, and prints by how many bytes the largest resident set grew up to then.
 READER = """

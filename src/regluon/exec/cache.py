@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from ..base.atomic import write_text
+
 __all__ = ["cache_folder", "machine", "write_json"]
 
 
@@ -34,10 +36,7 @@ def write_json(path: Path, content: Any) -> None:
     """Replace a file of the folder; one that cannot be written to keeps nothing, which only costs time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
-        with os.fdopen(handle, "w") as file:
-            json.dump(content, file, indent=0, sort_keys=True)
-        os.replace(name, path)
+        write_text(path, json.dumps(content, indent=0, sort_keys=True), lasting=False)
     except OSError:
         return
 

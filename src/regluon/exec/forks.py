@@ -1,13 +1,15 @@
 """Children made by ``fork`` compute with one thread where their parent had computed with several.
 
 The threads with which OpenMP shares out loops do not exist in such a child, and it waits for them for ever:
-torch's operators hang there as well. With one thread they are not asked for.
+torch's operators hang there as well. With one thread they are not asked for, and it stays at one.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import warnings
+from typing import Any
 
 import torch
 
@@ -28,6 +30,8 @@ class _Process:
     # NumPy's library may have started some as it was imported.
     idle = _foreign()
     computed = False
+    # What sets the number of threads, in a child that is to keep one.
+    set_threads: Any = None
 
 
 def _before() -> None:
@@ -41,9 +45,25 @@ def _in_parent() -> None:
     _Process.idle = _foreign()
 
 
+def _keep_one(threads: int) -> None:
+    """Stands for `torch.set_num_threads` in a child whose parent had computed with several threads."""
+    if isinstance(threads, int) and threads > 1:
+        warnings.warn(
+            f"torch.set_num_threads({threads}) has no effect in a process made by fork from one that had "
+            "computed with several threads: it would wait for ever for threads that do not exist in it. It "
+            "goes on with one. Start it with multiprocessing's 'spawn' or 'forkserver' to compute with more",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return
+    _Process.set_threads(threads)
+
+
 def _in_child() -> None:
     if _Process.computed and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
+        _Process.set_threads = torch.set_num_threads
+        torch.set_num_threads = _keep_one  # type: ignore[assignment]
     _Process.idle, _Process.computed = _foreign(), False
 
 

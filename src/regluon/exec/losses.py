@@ -72,12 +72,14 @@ def _squared_difference(first: Tensor, second: Tensor) -> Tensor:
     return _Square.apply(first - second)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def _mean_square(first: Tensor, second: Tensor, *, axes: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
+def _mean_square(first: Tensor, second: Tensor, *, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    # Not known before: a program may serve batches of any size.
+    shape = reduced_shape(tuple(first.shape), axes, keepdims, True)
     return _MeanSquare.apply(first - second, axes).view(shape)  # type: ignore[no-any-return,no-untyped-call]
 
 
 SQUARED_DIFFERENCE = InternalOp("squared_difference", _squared_difference)
-MEAN_SQUARE = InternalOp("mean_square", _mean_square, ("axes", "shape"))
+MEAN_SQUARE = InternalOp("mean_square", _mean_square, ("axes", "keepdims"))
 
 
 # The pass ----------------------------------------------------------------------
@@ -129,5 +131,4 @@ def _mean_of_squares(node: Node, source: Entry) -> list[Entry] | None:
     axes = reduced_axes(len(shape), attrs["axis"], attrs["exclude"], "mean")
     if not axes or 0 in shape:
         return None
-    wanted = reduced_shape(shape, axes, attrs["keepdims"], True)
-    return [make(MEAN_SQUARE, node, source.node.inputs, {"axes": axes, "shape": wanted})]
+    return [make(MEAN_SQUARE, node, source.node.inputs, {"axes": axes, "keepdims": attrs["keepdims"]})]

@@ -321,8 +321,20 @@ def _kernels(measured: Measured) -> list[Kernel]:
     total = sum(times) or 1.0
     kernels: list[Kernel] = []
     for cost in measured.nodes:
-        kernels += [_step(step, seconds, total) for step, seconds in cost.steps] or [_kernel(cost, total)]
+        kernels += _steps(cost, total) if cost.steps else [_kernel(cost, total)]
     return kernels
+
+
+def _steps(cost: NodeCost, total: float) -> list[Kernel]:
+    """The kernels inside a region; one that runs for each slice of a batch is one, with all its time."""
+    found: dict[tuple[int, str, str], Kernel] = {}
+    for step, seconds in cost.steps:
+        made = _step(step, seconds, total)
+        first = found.setdefault((id(step.node), made.kernel, made.implementation), made)
+        if first is not made:
+            first.seconds, first.share = first.seconds + made.seconds, first.share + made.share
+            first.count += 1
+    return list(found.values())
 
 
 def _step(step: Step, seconds: float, total: float) -> Kernel:

@@ -86,6 +86,8 @@ class Kernel:
         Its part of the time of all kernels, forward and backward.
     implementation : str
         What oneDNN calls the kernel that it chose; empty for others.
+    count : int
+        How many times it runs in a call, as once for each slice of a batch; ``seconds`` are of all of them.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Kernel:
     backward_seconds: float
     share: float
     implementation: str = ""
+    count: int = 1
 
 
 @dataclass
@@ -290,7 +293,7 @@ def _kernel_table(found: Explanation) -> Table:
     rows: list[Sequence[str]] = []
     for kernel in found.kernels:
         row = [
-            kernel.kernel,
+            kernel.kernel if kernel.count == 1 else f"{kernel.kernel} ({kernel.count} times)",
             _covers_text(kernel.covers),
             ", ".join(_shape_text(array.shape) for array in kernel.outputs[:1]),
             _time_text(kernel.seconds),

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import serial
+from ..base.atomic import write_text
 from ..graph.node import auxiliary_ids, topological
 from ..runtime.handles import kinds
-from ..serial.atomic import write_text
 from ..symbol import convert
 from . import structure as structures
 from .file_names import append_aliases, bare, match, read_aliases

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import numbers
 import operator
 from collections.abc import Iterable
 from typing import Any
@@ -77,11 +76,6 @@ def _truth_or_none(name: str, value: Any) -> bool:
     return value is not None and _truth(name, value)
 
 
-def _active(name: str, value: Any) -> bool:
-    # The originals take anything; what is no number is a slip, such as flags in one dict.
-    return bool(value) if isinstance(value, numbers.Number) else _truth_or_none(name, value)
-
-
 def _size(name: str, value: Any) -> int | None:
     if value is None and name != "inline_limit":
         return None
@@ -98,7 +92,7 @@ def _on_value_read(name: str, value: Any) -> str:
 
 
 _KINDS = {
-    "active": _active,
+    "active": _truth_or_none,
     "partition_if_dynamic": _truth_or_none,
     "static_alloc": _truth,
     "static_shape": _truth,
@@ -110,17 +104,22 @@ _KINDS = {
 }
 
 
-def options_of(given: Any, more: dict[str, Any]) -> dict[str, Any]:
+def options_of(given: Any, more: dict[str, Any], backend: Any, of: str = "hybridize") -> dict[str, Any]:
     """The options of a backend: ``backend_opts`` and other keywords.
 
     Raises
     ------
     TypeError
-        If backend_opts is no dict.
+        If backend_opts is no dict, or there is no backend that its options are for.
     """
     if given is not None and not isinstance(given, dict):
         raise TypeError(
-            "hybridize: backend_opts is a dict with options of the backend, by name; received "
+            f"{of}: backend_opts is a dict with options of the backend, by name; received "
             f"{given!r} of type {type(given).__name__}"
+        )
+    if given and backend is None:
+        raise TypeError(
+            f"{of}: backend_opts are options of a backend, and none is asked for; received "
+            f"backend_opts={given!r}. Name the backend that they are for (backend=...)"
         )
     return {**(given or {}), **more}

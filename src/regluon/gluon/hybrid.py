@@ -161,7 +161,7 @@ class HybridBlock(Block):
         if isinstance(partition_if_dynamic, str):
             backend, partition_if_dynamic = partition_if_dynamic, True
         check_flags(kwargs, backend)
-        options = options_of(backend_opts, kwargs)
+        options = options_of(backend_opts, kwargs, backend)
         flags = checked(
             active=active,
             partition_if_dynamic=partition_if_dynamic,
@@ -228,7 +228,7 @@ class HybridBlock(Block):
             type.
         """
         check_flags(kwargs, backend, "optimize_for")
-        options = options_of(backend_opts, kwargs)
+        options = options_of(backend_opts, kwargs, backend, "optimize_for")
         before = self._flags.get("backend_chain", []) if self._active else []
         chain = [] if clear else list(before)
         if backend is not None and (backend, options) not in chain[-1:]:

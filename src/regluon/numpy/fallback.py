@@ -69,13 +69,14 @@ def _to_array(value: Any) -> Any:
     return value
 
 
-def _on_host(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _on_host(name: str, function: Callable[..., Any], home: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         host = {key: _to_host(value) for key, value in kwargs.items()}
         return _to_array(function(*(_to_host(value) for value in args), **host))
 
     call.__name__ = call.__qualname__ = name
+    call.__module__ = home
     return call
 
 
@@ -85,6 +86,6 @@ def install(module: ModuleType) -> list[str]:
     found = {name: getattr(numpy, name) for name in _NAMES if hasattr(numpy, name)}
     for name, function in {**found, **_OWN}.items():
         if not hasattr(module, name):
-            setattr(module, name, _on_host(name, function))
+            setattr(module, name, _on_host(name, function, module.__name__))
             added.append(name)
     return added

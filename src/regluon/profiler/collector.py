@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
+from ..base.atomic import atomic_writer
 from ..base.errors import MXNetError
 from ..exec.measure import backward_steps, size_in_bytes, watch_backward
 from ..exec.onednn import Step, region_of, watched
 from ..runtime.state import State
-from ..serial.atomic import atomic_writer
 
 __all__ = ["NO_SCOPE", "SETTINGS", "Group", "Profiler", "Sums", "check_process", "current_scope", "setting"]
 

@@ -40,15 +40,25 @@ class CustomOperatorError(MXNetError):
     """Code of a custom operator raised, or gave something that does not fit; the cause is chained."""
 
 
-@contextmanager
-def _calling(label: str, what: str) -> Iterator[None]:
-    """Names the operator and the method in errors of the user's code."""
-    try:
-        yield
-    except _PASSED_ON:
-        raise
-    except Exception as error:
-        raise CustomOperatorError(f"{label}: {what} raised {type(error).__name__}: {error}") from error
+class _calling:
+    """Names the operator and the method in errors of the user's code.
+
+    A class, since a generator would let a StopIteration pass: `contextlib` takes an error raised from it for
+    what Python makes of a StopIteration that leaves a generator.
+    """
+
+    __slots__ = ("label", "what")
+
+    def __init__(self, label: str, what: str) -> None:
+        self.label, self.what = label, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, _PASSED_ON):
+            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise CustomOperatorError(f"{self.label}: {self.what} raised {text}") from error
 
 
 def specialise(attributes: Mapping[str, Any]) -> CustomDefinition:

@@ -149,12 +149,15 @@ def _distribution(sampler: _Sampler, kind: str) -> Callable[..., Any]:
     return function
 
 
-def legacy_samplers(class_of: Callable[[], Any]) -> dict[str, Callable[..., Any]]:
-    """The functions of one namespace; ``class_of()`` is the class of what they make from numbers."""
+def legacy_samplers(class_of: Callable[[], Any], home: str) -> dict[str, Callable[..., Any]]:
+    """The functions of the module ``home``; ``class_of()`` is the class of what they make from numbers."""
     sampler = _Sampler(class_of)
     made = {kind: _distribution(sampler, kind) for kind in _DISTRIBUTIONS}
     for function in (*_derived(sampler, made["normal"]), *_of_data()):
         made[function.__name__] = function
+    for name, function in made.items():
+        # By these they are found again, as by pickle.
+        function.__module__, function.__qualname__ = home, name
     return made
 
 

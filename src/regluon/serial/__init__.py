@@ -16,9 +16,9 @@ from regluon.array import NDArray
 from regluon.array import ndarray as np_ndarray
 from regluon.array.sparse import STORAGE_TYPES, BaseSparseNDArray
 from regluon.base import config, limits
+from regluon.base.atomic import atomic_writer, write_text
 from regluon.base.limits import lifted as without_limits
 from regluon.serial import npz, params
-from regluon.serial.atomic import atomic_writer, write_text
 from regluon.serial.params import ParamsError, SparseTensor
 
 __all__ = [

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from regluon.base.atomic import write_text
 from regluon.graph import json as symbols
 from regluon.serial import params
-from regluon.serial.atomic import write_text
 from regluon.serial.naming import NamingError, Rule, bare, matched, renaming, tagged
 from regluon.serial.sources import FORMATS, ArrayFile, StoredArray, open_arrays, write_arrays
 

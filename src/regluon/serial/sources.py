@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 import torch
 
 from regluon.base import dtypes
+from regluon.base.atomic import atomic_path, atomic_writer
 from regluon.base.errors import MXNetError
 from regluon.serial import npz, params
-from regluon.serial.atomic import atomic_path, atomic_writer
 from regluon.serial.params import ParamsError, SparseTensor
 
 __all__ = ["FORMATS", "ArrayFile", "MissingLibraryError", "StoredArray", "open_arrays", "write_arrays"]

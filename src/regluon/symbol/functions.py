@@ -128,7 +128,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, name: str | None = None
     return invoke(get("_histogram"), [a], {"bin_cnt": bins, "range": tuple(range)}, None, name)
 
 
-maximum = pair_function("maximum", "maximum", "The larger of two, by element.")
-minimum = pair_function("minimum", "minimum", "The smaller of two, by element.")
-power = pair_function("power", "pow", "The first to the power of the second, by element.")
-hypot = pair_function("hypot", "hypot", "``sqrt(left**2 + right**2)`` by element.")
+maximum = pair_function("maximum", "maximum", "The larger of two, by element.", __name__)
+minimum = pair_function("minimum", "minimum", "The smaller of two, by element.", __name__)
+power = pair_function("power", "pow", "The first to the power of the second, by element.", __name__)
+hypot = pair_function("hypot", "hypot", "``sqrt(left**2 + right**2)`` by element.", __name__)

@@ -125,8 +125,10 @@ def install(cls: Any) -> None:
     cls.__neg__ = _negative
 
 
-def pair_function(public: str, name: str, doc: str) -> Callable[..., Any]:
+def pair_function(public: str, name: str, doc: str, home: str) -> Callable[..., Any]:
     """The function ``public`` of a Symbol or a number and another; of two numbers it is Python's.
+
+    ``home`` is the module that has it.
 
     Raises
     ------
@@ -149,5 +151,5 @@ def pair_function(public: str, name: str, doc: str) -> Callable[..., Any]:
 
     key = name
     function.__name__ = function.__qualname__ = public
-    function.__doc__ = doc
+    function.__module__, function.__doc__ = home, doc
     return function

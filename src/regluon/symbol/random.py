@@ -5,4 +5,4 @@ from __future__ import annotations
 from ..runtime.handles import kinds
 from ..runtime.samplers import legacy_samplers
 
-globals().update(legacy_samplers(lambda: kinds.symbol))
+globals().update(legacy_samplers(lambda: kinds.symbol, __name__))

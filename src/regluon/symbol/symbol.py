@@ -398,7 +398,7 @@ class Symbol:
 
     def save(self, fname: Any, remove_amp_cast: bool = True) -> None:
         """Write the JSON to a file, at once or not at all."""
-        from ..serial.atomic import write_text
+        from ..base.atomic import write_text
 
         write_text(fname, self.tojson(remove_amp_cast))
 

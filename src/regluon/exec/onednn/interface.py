@@ -83,6 +83,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "primitive_desc_query_md": (_p, (_p, _int, _int)),
     "primitive_desc_destroy": (_int, (_p,)),
     "primitive_create": (_int, (_p, _p)),
+    "get_primitive_cache_capacity": (_int, (_p,)),
+    "set_primitive_cache_capacity": (_int, (_int,)),
     "primitive_destroy": (_int, (_p,)),
     "primitive_execute": (_int, (_p, _p, _int, _p)),
     "primitive_attr_create": (_int, (_p,)),
@@ -269,6 +271,13 @@ class Library:
         if not found:
             return None
         return Descriptor(self.create("memory_desc_clone", found), self)
+
+    def forget_unused(self) -> None:
+        """Free the kernels that nothing but oneDNN's cache holds."""
+        capacity = _int()
+        if not self.get_primitive_cache_capacity(ctypes.byref(capacity)):
+            self.set_primitive_cache_capacity(0)
+            self.set_primitive_cache_capacity(capacity.value)
 
     # Descriptors ----------------------------------------------------------------------
 

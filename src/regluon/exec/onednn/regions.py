@@ -46,7 +46,8 @@ def use_regions(
     if settings.device != "cpu" or not any(map(may_work, order)):
         return list(entries)
     large = has_large_values([node for node in order if node.op is not None])
-    if large and _weigh_much([node for node in order if id(node) in settings.constants]):
+    sparing = large and _weigh_much([node for node in order if id(node) in settings.constants])
+    if sparing:
         # What initializing left behind would stay below what is read now and packed later. Where little
         # memory is used, large pages are worth more than what this saves.
         give_back()
@@ -56,9 +57,14 @@ def use_regions(
     numbers, refused = Numbers(), set[str]()
     while True:
         try:
-            return _placed(api, entries, settings, layouts, refused, tuner, numbers)
+            placed = _placed(api, entries, settings, layouts, refused, tuner, numbers)
         except Refused as refusal:
             refused.add(refusal.name)
+            continue
+        if sparing:
+            # Kernels for whole batches, from which those for slices were found.
+            api.forget_unused()
+        return placed
 
 
 def _weigh_much(parameters: Sequence[Node]) -> bool:

@@ -9,26 +9,29 @@ import tempfile
 from collections.abc import Iterator
 from typing import BinaryIO
 
+__all__ = ["atomic_path", "atomic_writer", "write_text"]
+
 
 @contextlib.contextmanager
-def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_writer(path: str | os.PathLike[str], lasting: bool = True) -> Iterator[BinaryIO]:
     """Open a temporary file next to ``path``; it takes that name when the block ends without an error.
 
     The bytes are on the disk before the name changes: if the program or the machine stops at any moment,
     the old file or the new one is there. The permissions are those of the file that is replaced, or what
-    the umask gives a new file. A device or pipe is written to directly.
+    the umask gives a new file. A device or pipe is written to directly. What can be made again need not be
+    ``lasting``: waiting for the disk is left out.
     """
     target = os.path.realpath(os.fspath(path))
     if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
         with open(target, "wb") as stream:
             yield stream
         return
-    with atomic_path(target) as temporary, open(temporary, "wb") as stream:
+    with atomic_path(target, lasting) as temporary, open(temporary, "wb") as stream:
         yield stream
 
 
 @contextlib.contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[str]:
+def atomic_path(path: str | os.PathLike[str], lasting: bool = True) -> Iterator[str]:
     """The name of a temporary file for a library that opens files itself; see `atomic_writer`."""
     target = os.path.realpath(os.fspath(path))
     folder = os.path.dirname(target)
@@ -42,8 +45,9 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[str]:
     os.close(descriptor)
     try:
         yield temporary
-        with open(temporary, "rb+") as stream:
-            os.fsync(stream.fileno())
+        if lasting:
+            with open(temporary, "rb+") as stream:
+                os.fsync(stream.fileno())
         os.chmod(temporary, _permissions(target))
         os.replace(temporary, target)
     except BaseException:
@@ -52,9 +56,9 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[str]:
         raise
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
+def write_text(path: str | os.PathLike[str], text: str, lasting: bool = True) -> None:
     """Replace the file ``path`` by ``text`` in UTF-8."""
-    with atomic_writer(path) as stream:
+    with atomic_writer(path, lasting) as stream:
         stream.write(text.encode("utf-8"))
 
 
