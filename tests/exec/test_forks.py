@@ -97,11 +97,14 @@ in_child(single)
 RAISED = """
 import warnings
 
+import numpy
+
 def raised():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.set_num_threads(2)
-    assert [each.category for each in caught] == [RuntimeWarning]
+        torch.set_num_threads(numpy.int64(2))
+    assert [each.category for each in caught] == [RuntimeWarning] * 2
     assert "set_num_threads(2) has no effect in a process made by fork" in str(caught[0].message)
     assert torch.get_num_threads() == 1
     torch.set_num_threads(1)

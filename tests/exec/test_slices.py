@@ -342,7 +342,11 @@ def test_kernels_in_use_stay_when_the_others_are_forgotten() -> None:
         expected = net(x).asnumpy()
     before, after = ctypes.c_int(), ctypes.c_int()
     api.get_primitive_cache_capacity(ctypes.byref(before))
-    api.forget_unused()
+    workers = [threading.Thread(target=lambda: [api.forget_unused() for _ in range(50)]) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
     api.get_primitive_cache_capacity(ctypes.byref(after))
     assert before.value == after.value > 0
     assert np.array_equal(net(x).asnumpy(), expected)

@@ -19,7 +19,7 @@ def atomic_writer(path: str | os.PathLike[str], lasting: bool = True) -> Iterato
     The bytes are on the disk before the name changes: if the program or the machine stops at any moment,
     the old file or the new one is there. The permissions are those of the file that is replaced, or what
     the umask gives a new file. A device or pipe is written to directly. What can be made again need not be
-    ``lasting``: waiting for the disk is left out.
+    ``lasting``: then nothing waits for the disk, and the file is its owner's only.
     """
     target = os.path.realpath(os.fspath(path))
     if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
@@ -48,7 +48,7 @@ def atomic_path(path: str | os.PathLike[str], lasting: bool = True) -> Iterator[
         if lasting:
             with open(temporary, "rb+") as stream:
                 os.fsync(stream.fileno())
-        os.chmod(temporary, _permissions(target))
+            os.chmod(temporary, _permissions(target))
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):

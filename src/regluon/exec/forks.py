@@ -1,11 +1,13 @@
 """Children made by ``fork`` compute with one thread where their parent had computed with several.
 
 The threads with which OpenMP shares out loops do not exist in such a child, and it waits for them for ever:
-torch's operators hang there as well. With one thread they are not asked for, and it stays at one.
+torch's operators hang there as well. With one thread they are not asked for, and it stays at one: what torch
+calls `set_num_threads` warns there and does nothing else, except where a module imported it by name before.
 """
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import warnings
@@ -47,7 +49,7 @@ def _in_parent() -> None:
 
 def _keep_one(threads: int) -> None:
     """Stands for `torch.set_num_threads` in a child whose parent had computed with several threads."""
-    if isinstance(threads, int) and threads > 1:
+    if hasattr(threads, "__index__") and operator.index(threads) > 1:
         warnings.warn(
             f"torch.set_num_threads({threads}) has no effect in a process made by fork from one that had "
             "computed with several threads: it would wait for ever for threads that do not exist in it. It "

@@ -56,7 +56,7 @@ class _MeanSquare(torch.autograd.Function):
     def forward(context: Any, data: Tensor, axes: tuple[int, ...]) -> Tensor:
         context.save_for_backward(data)
         count = math.prod(data.shape[axis] for axis in axes)
-        context.factor = 2.0 / count
+        context.factor = 2.0 / max(count, 1)
         if count > _MOST_OF_A_NORM:
             return data.square().mean(axes, keepdim=True)
         root: Tensor = torch.linalg.vector_norm(data, dim=axes, keepdim=True)

@@ -327,10 +327,14 @@ def _kernels(measured: Measured) -> list[Kernel]:
 
 def _steps(cost: NodeCost, total: float) -> list[Kernel]:
     """The kernels inside a region; one that runs for each slice of a batch is one, with all its time."""
-    found: dict[tuple[int, str, str], Kernel] = {}
+    found: dict[Any, Kernel] = {}
+    # A layer may have several kernels of one name in each slice.
+    in_slice: Counter[Any] = Counter()
     for step, seconds in cost.steps:
         made = _step(step, seconds, total)
-        first = found.setdefault((id(step.node), made.kernel, made.implementation), made)
+        kind = (id(step.node), made.kernel, made.implementation)
+        in_slice[kind, step.first] += 1
+        first = found.setdefault((kind, in_slice[kind, step.first]), made)
         if first is not made:
             first.seconds, first.share = first.seconds + made.seconds, first.share + made.share
             first.count += 1

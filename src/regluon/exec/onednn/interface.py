@@ -244,6 +244,9 @@ class Library:
         if version[0] != 3:
             raise OSError(f"oneDNN {version[0]} has another interface")
         self.engine: int | None = self.create("engine_create", 1, 0)
+        # Of oneDNN's cache, which other threads may have emptied when it is asked for later.
+        capacity = _int()
+        self._capacity = None if self.get_primitive_cache_capacity(ctypes.byref(capacity)) else capacity.value
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
@@ -274,10 +277,9 @@ class Library:
 
     def forget_unused(self) -> None:
         """Free the kernels that nothing but oneDNN's cache holds."""
-        capacity = _int()
-        if not self.get_primitive_cache_capacity(ctypes.byref(capacity)):
+        if self._capacity:
             self.set_primitive_cache_capacity(0)
-            self.set_primitive_cache_capacity(capacity.value)
+            self.set_primitive_cache_capacity(self._capacity)
 
     # Descriptors ----------------------------------------------------------------------
 

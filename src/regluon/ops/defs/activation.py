@@ -302,7 +302,7 @@ def _kept(
 ) -> Tensor:
     """Ones with this probability and zeros, in float32.
 
-    On the CPU, comparing integers of 31 random bits takes a third of the time of torch's ``bernoulli_``.
+    On the CPU, comparing integers of 31 random bits takes less time than torch's ``bernoulli_``.
     """
     if device.type != "cpu":
         mask = torch.empty(shape, dtype=torch.float32, device=device)
