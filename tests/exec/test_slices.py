@@ -303,6 +303,8 @@ def test_explain_has_first_layers_once() -> None:
     first = next(kernel for kernel in explained.kernels if (kernel.name, kernel.kernel) == wanted)
     assert first.count == len(parts) and f"({len(parts)} times)" in str(explained)
     assert sum(kernel.share for kernel in explained.kernels) == pytest.approx(1)
+    # The packed weights of a region lie in one block, which counts once.
+    assert 0 < explained.memory["packed"] < 2 * explained.memory["parameters"]
 
 
 def test_first_layers_stay_where_kernels_differ(monkeypatch) -> None:

@@ -251,6 +251,22 @@ def test_a_cast_to_integers_passes_the_gradient(hybrid):
 
 
 @pytest.mark.parametrize("hybrid", [False, True], ids=["imperative", "hybridized"])
+@pytest.mark.parametrize("kind", ["int32", "int8"])
+def test_the_gradient_of_a_loss_of_integers_in_16_bits(hybrid, kind):
+    """What is computed of an integer that was shaped like a marked array goes on in the result's type."""
+    x = mx.np.array([[1.0, 2.0], [3.0, 4.0]], dtype="float16")
+    label, weight = mx.np.array([[3, 2], [1, 1]], dtype=kind), mx.np.array([[1.0], [0.5]], dtype="float16")
+    x.attach_grad()
+    loss = gluon.loss.L2Loss()
+    if hybrid:
+        loss.hybridize()
+    with mx.autograd.record():
+        total = loss(x, label, weight).sum()
+    total.backward()
+    numpy.testing.assert_allclose(x.grad.asnumpy(), [[-1.0, 0.0], [0.5, 0.75]], rtol=1e-3)
+
+
+@pytest.mark.parametrize("hybrid", [False, True], ids=["imperative", "hybridized"])
 def test_marked_integers_stay_integers_in_a_block(hybrid):
     class Net(gluon.HybridBlock):
         def forward(self, x):

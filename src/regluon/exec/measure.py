@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,16 @@ from ..graph.node import Entry, Node
 from .onednn import Step, region_of, watched
 from .program import Program
 
-__all__ = ["Measured", "NodeCost", "backward_steps", "measure", "size_in_bytes", "time_of", "watch_backward"]
+__all__ = [
+    "Measured",
+    "NodeCost",
+    "backward_steps",
+    "measure",
+    "size_in_bytes",
+    "time_of",
+    "total_bytes",
+    "watch_backward",
+]
 
 # Rounds of a measurement, and the seconds after which it is content with fewer.
 _ROUNDS = 9
@@ -79,6 +88,13 @@ def _address(tensor: Tensor) -> int:
         return tensor.untyped_storage().data_ptr()
     except (NotImplementedError, RuntimeError):
         return id(tensor)
+
+
+def total_bytes(tensors: Iterable[Tensor], without: Iterable[Tensor] = ()) -> int:
+    """The memory of tensors, once where several share it, and not where it is that of the others."""
+    known = set(map(_address, without))
+    sizes = {_address(tensor): size_in_bytes(tensor) for tensor in tensors}
+    return sum(size for address, size in sizes.items() if address not in known)
 
 
 def time_of(call: Callable[[], Any], device: torch.device) -> float:

@@ -19,7 +19,7 @@ from ..base import dtypes
 from ..base.errors import MXNetError
 from ..base.sharing import is_shared
 from ..exec import Plan, Program, engines, for_training, recompute
-from ..exec.measure import Measured, NodeCost, measure, size_in_bytes, time_of
+from ..exec.measure import Measured, NodeCost, measure, size_in_bytes, time_of, total_bytes
 from ..exec.onednn import Step
 from ..exec.recompute import described
 from ..graph.node import Entry, Node, topological
@@ -186,7 +186,7 @@ class _Compiled:
         if type(plan) is Plan:
             direct, made = plan.values_from(tensors[count:])
             self._measure(plan.program, [*tensors[:count], *direct, *made])
-            found.memory["packed"] = sum(map(size_in_bytes, made))
+            found.memory["packed"] = total_bytes(made, tensors[count:])
         elif plan.is_opaque:
             self._measure_whole(plan, tensors)
         else:

@@ -226,7 +226,7 @@ def run_recorded(
             shadows = _shadow_outputs(definition, handles, values, attrs, training, key)
             # A float32 shadow may round a large integer: a result that is no shadow has its own values.
             linked = tuple(
-                through(v, s) if s.requires_grad and v.dtype is s.dtype else s
+                through(v, s) if s.requires_grad and v.is_floating_point() else s
                 for v, s in zip(values, shadows, strict=True)
             )
         else:
