@@ -61,7 +61,8 @@ def test_the_fastest_is_taken_and_remembered(folder, monkeypatch) -> None:
     measured, _, _ = run(monkeypatch, "plain")
     assert measured
     remembered = json.loads((folder / "kernels.json").read_text())
-    assert set(remembered.values()) == {"plain"}
+    # Besides, all of it may be measured as native code.
+    assert {way for text, way in remembered.items() if "small network" not in text} == {"plain"}
     measured, _, _ = run(monkeypatch, "onednn")
     assert not measured, "what was measured before is not measured again"
 
@@ -101,7 +102,9 @@ def test_groups_of_layers_are_measured_too(fastest: str, tmp_path, monkeypatch) 
     def measure(runs, *more):
         for run in runs.values():
             run()
-        measured.append(list(runs))
+        # What is compiled in the background is measured at any time.
+        if "native" not in runs:
+            measured.append(list(runs))
         return fastest if fastest in runs else next(iter(runs))
 
     monkeypatch.setattr(tuning, "_fastest_run", measure)
