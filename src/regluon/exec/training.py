@@ -19,7 +19,14 @@ from ..graph.node import Entry, Node, topological
 from ..ops.defs.normalization import effective_gamma, move_statistics
 from ..ops.internal import CONTIGUOUS, InternalOp, apply_unary, channels_last
 from ..passes import Watch
-from ..passes.attention import ATTENTION, ATTENTION_BY_ROWS, INTERLEAVED, attend_by_rows, join_attention
+from ..passes.attention import (
+    ATTENTION,
+    ATTENTION_BY_ROWS,
+    INTERLEAVED,
+    attend_by_rows,
+    join_attention,
+    on_interleaved,
+)
 from ..passes.cleanup import simplify_shapes
 from ..passes.fuse import sink_activations
 from ..passes.layers import activation_of, is_addition
@@ -245,12 +252,7 @@ def _use_pools(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _interleaved(joined: Tensor, *, heads: int) -> Tensor:
-    """Self-attention on (length, batch, heads * 3 * D) projections that interleave query, key and value."""
-    length, batch, width = joined.shape
-    apart = joined.reshape(length, batch, heads, 3, width // (3 * heads)).permute(3, 1, 2, 0, 4)
-    query, key, value = apart
-    result = attend(query, key, value, scale=query.shape[-1] ** -0.5)
-    return result.permute(2, 0, 1, 3).reshape(length, batch, -1)
+    return on_interleaved(attend, joined, heads)
 
 
 # Joined attention of prediction, and what computes the same with a gradient that can be differentiated again.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,15 @@ from .cleanup import CASTS, RESHAPES, TRANSPOSES, is_float, permutation
 from .layers import ADDITIONS
 from .rewrite import Reads, Settings, make, rewrite, shape_of
 
-__all__ = ["ATTENTION", "ATTENTION_BY_ROWS", "INTERLEAVED", "attend_by_rows", "join_attention"]
+__all__ = [
+    "ATTENTION",
+    "ATTENTION_BY_ROWS",
+    "INTERLEAVED",
+    "attend_by_rows",
+    "join_attention",
+    "on_interleaved",
+    "on_rows",
+]
 
 _FACTORS: dict[str, Callable[[float], float]] = {
     "_mul_scalar": lambda s: s,
@@ -46,22 +55,33 @@ def _attention(
     return result.squeeze(0) if flat else result
 
 
-def _interleaved(joined: Tensor, *, heads: int) -> Tensor:
-    """Self-attention on (length, batch, heads * 3 * D) projections that interleave query, key and value."""
+def on_interleaved(attend: Callable[..., Tensor], joined: Tensor, heads: int) -> Tensor:
+    """Self-attention on (length, batch, heads * 3 * D) projections that interleave query, key and value.
+
+    ``attend`` is given the three as (batch, heads, length, D).
+    """
     length, batch, width = joined.shape
-    depth = width // (3 * heads)
-    query, key, value = joined.view(length, batch, heads, 3, depth).permute(3, 1, 2, 0, 4)
-    result = functional.scaled_dot_product_attention(query, key, value)
-    return result.permute(2, 0, 1, 3).reshape(length, batch, heads * depth)
+    apart = joined.reshape(length, batch, heads, 3, width // (3 * heads)).permute(3, 1, 2, 0, 4)
+    result = attend(*apart)
+    return result.permute(2, 0, 1, 3).reshape(length, batch, width // 3)
+
+
+def on_rows(attend: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor, heads: int) -> Tensor:
+    """Attention of (batch, length, heads * D) projections, whose heads lie one beside the other.
+
+    ``attend`` is given the three as (batch, heads, length, D).
+    """
+    apart = (each.reshape(*each.shape[:2], heads, -1).transpose(1, 2) for each in (query, key, value))
+    return attend(*apart).transpose(1, 2).flatten(2)
+
+
+def _interleaved(joined: Tensor, *, heads: int) -> Tensor:
+    return on_interleaved(functional.scaled_dot_product_attention, joined, heads)
 
 
 def _by_rows(query: Tensor, key: Tensor, value: Tensor, *, scale: float, heads: int) -> Tensor:
-    """Attention of (batch, length, heads * D) projections, whose heads lie one beside the other."""
-    query, key, value = (
-        each.reshape(*each.shape[:2], heads, -1).transpose(1, 2) for each in (query, key, value)
-    )
-    result = functional.scaled_dot_product_attention(query, key, value, scale=scale)
-    return result.transpose(1, 2).flatten(2)
+    attend = partial(functional.scaled_dot_product_attention, scale=scale)
+    return on_rows(attend, query, key, value, heads)
 
 
 ATTENTION = InternalOp("attention", _attention, ("scale", "turned"))

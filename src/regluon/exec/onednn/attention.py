@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...passes.attention import on_rows
 from . import interface
 from .interface import Descriptor, Library, Primitive, Unsupported
 from .products import heads_of
@@ -135,13 +136,19 @@ def attention_kernels_for(form: AttentionForm) -> AttentionKernels | None:
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, *mask: Tensor, scale: float, turned: bool = False
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *mask: Tensor,
+    scale: float | None = None,
+    turned: bool = False,
 ) -> Tensor:
     """``softmax(scale query key^T + mask) value`` over the last two axes, by torch's operators.
 
-    ``turned`` keys are (D, keys). Unlike torch's fused operator, this can be differentiated any number of
-    times. In 16 bits the softmax is computed in float32.
+    ``turned`` keys are (D, keys); without a scale it is one over the root of D. Unlike torch's fused
+    operator, this can be differentiated any number of times. In 16 bits the softmax is computed in float32.
     """
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = torch.matmul(query * scale, key if turned else key.transpose(-1, -2))
     for each in mask:
         scores = scores + each
@@ -151,10 +158,7 @@ def attend(
 
 
 def _plain(query: Tensor, key: Tensor, value: Tensor, scale: float, heads: int) -> Tensor:
-    query, key, value = (
-        each.reshape(*each.shape[:2], heads, -1).transpose(1, 2) for each in (query, key, value)
-    )
-    return attend(query, key, value, scale=scale).transpose(1, 2).flatten(2)
+    return on_rows(functools.partial(attend, scale=scale), query, key, value, heads)
 
 
 class _Attention(torch.autograd.Function):
