@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .environments import EnvironmentFailure, interpreter
+from .environments import EnvironmentFailure, interpreter, settle
 from .models import prepare_files
 from .peer import Peer, PeerFailure
 from .works import ENGINES, RUNS_IN, Work
@@ -57,9 +57,12 @@ class Bench:
         """The interpreter of an environment, or None where it cannot be made."""
         if name not in self.pythons and name not in self._missing:
             try:
-                self.pythons[name] = interpreter(name, self.folder)
+                python = interpreter(name, self.folder)
             except EnvironmentFailure as failure:
                 self._missing[name] = str(failure)
+            else:
+                settle(name, python)
+                self.pythons[name] = python
         return self.pythons.get(name)
 
     def run(self, work: Work, peers: list[str]) -> Result:

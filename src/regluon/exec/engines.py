@@ -6,7 +6,6 @@ compiles it. Training always runs our own programs.
 
 from __future__ import annotations
 
-import statistics
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -332,4 +332,4 @@ def _times(plans: dict[str, Plan], tensors: Sequence[Tensor], rounds: int) -> di
             for _ in range(repeats[name]):
                 plan(0, tensors)
             taken[name].append((time.perf_counter() - begin) / repeats[name])
-    return {name: statistics.median(times) for name, times in taken.items()}
+    return {name: float(numpy.median(times)) for name, times in taken.items()}
