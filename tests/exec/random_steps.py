@@ -143,6 +143,35 @@ class Residual(mx.gluon.HybridBlock):
 
 
 @step
+def strided_readers(m: Any) -> None:
+    """Convolutions of one pixel with strides, behind layers whose other pixels may be read or not."""
+    place = m.pick(axes(3, 4, 5))
+    channels, count = m.shape(place)[1], len(m.shape(place)) - 2
+    biased, late, strides = m.choose(True, False), m.choose(True, False), m.choose(2, 2, 3)
+    readers = m.choose(1, 2)
+
+    def factory() -> Any:
+        block = Residual(CONVOLUTIONS[count], channels, biased, late)
+        return Strided(CONVOLUTIONS[count], channels, block, strides, readers)
+
+    m.layer(factory, place)
+
+
+class Strided(mx.gluon.HybridBlock):
+    def __init__(self, kind: Any, channels: int, before: Any, strides: int, readers: int) -> None:
+        super().__init__()
+        self.before = before
+        self.readers = nn.HybridSequential()
+        for _ in range(readers):
+            self.readers.add(kind(channels, 1, strides, in_channels=channels))
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        y = F.relu(self.before(x))
+        results = [reader(y) for reader in self.readers]
+        return results[0] if len(results) == 1 else results[0] * results[1]
+
+
+@step
 def pooling(m: Any) -> None:
     place = m.pick(axes(3, 4, 5))
     sizes = m.shape(place)[2:]

@@ -16,7 +16,7 @@ from regluon.exec import interpret
 from regluon.exec.plan import specialise
 from regluon.graph.node import Entry, Node, topological
 from regluon.ops.internal import AFFINE, CONVOLUTION, DENSE, UNARY
-from regluon.passes import Settings, cleanup, fuse, layers
+from regluon.passes import Settings, cleanup, fuse, layers, strides
 
 INPUT, WEIGHTS = 1, None
 
@@ -250,6 +250,113 @@ def test_other_padding_stays(options: dict) -> None:
         "Pad",
         "convolution",
     ]
+
+
+def convolution(data: mx.sym.Symbol, name: str, size: int, step: int = 1, **more: object) -> mx.sym.Symbol:
+    """A convolution of 4 channels that keeps the size, but for its stride."""
+    usual = {"kernel": (size,) * 2, "pad": (size // 2,) * 2, "stride": (step,) * 2, "num_filter": 4}
+    return mx.sym.Convolution(data, name=name, no_bias=True, **{**usual, **more})
+
+
+def run_strides(symbol: mx.sym.Symbol, size: tuple[int, int] = (9, 8), **shapes: tuple[int, ...]) -> Case:
+    """Checked values after the pass, and a weight for every convolution called by one letter."""
+    known = {name: (4, 4, *((3, 3) if name[0] in "km" else (1, 1))) for name in symbol.list_arguments()}
+    case = Case(symbol, ["x"], **{**known, "x": (2, 4, *size), **shapes})
+    case.run(layers.use_common_forms, layers.fold_batch_norm, strides.stride_early)
+    return case
+
+
+def strides_of(case: Case) -> dict[str, tuple[int, ...]]:
+    return {n.name: n.attrs["stride"] for n in topological(case.entries) if n.op is CONVOLUTION}
+
+
+def picked(case: Case) -> int:
+    return sum(n.op is not None and n.op.name == "Pooling" for n in topological(case.entries))
+
+
+def test_a_stride_goes_to_the_layer_before() -> None:
+    norm = mx.sym.BatchNorm(convolution(x, "k", 3), name="b", fix_gamma=False)
+    vectors = {f"b_{name}": (4,) for name in ("gamma", "beta", "moving_mean", "moving_var")}
+    case = run_strides(convolution(mx.sym.relu(norm), "p", 1, 2), **vectors)
+    assert strides_of(case) == {"k": (2, 2), "p": (1, 1)}
+    assert picked(case) == 0
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (7, 8), (16, 5)])
+def test_a_bottleneck_before_strides_computes_a_quarter(size: tuple[int, int]) -> None:
+    start = mx.sym.relu(convolution(x, "a", 1))
+    end = mx.sym.relu(convolution(convolution(start, "k", 3), "b", 1) + start)
+    symbol = mx.sym.Group([convolution(end, "p", 1, 2), convolution(end, "q", 1, 2)])
+    case = run_strides(symbol, size)
+    assert strides_of(case) == {"a": (1, 1), "k": (2, 2), "b": (1, 1), "p": (1, 1), "q": (1, 1)}
+    assert picked(case) == 1
+    assert case.run(fuse.fuse_activations).count("Pooling") == 1
+
+
+def test_strides_one_after_another_multiply() -> None:
+    case = run_strides(convolution(convolution(convolution(x, "k", 3, 2), "p", 1, 2), "q", 1, 3), (25, 26))
+    assert strides_of(case) == {"k": (12, 12), "p": (1, 1), "q": (1, 1)}
+
+
+def test_a_stride_along_one_axis_goes_alone() -> None:
+    case = run_strides(convolution(convolution(x, "k", 3), "p", 1, stride=(1, 2)))
+    assert strides_of(case) == {"k": (1, 2), "p": (1, 1)}
+    flat = convolution(convolution(x, "k", 3), "p", 1, 2, kernel=(1, 3), pad=(0, 1))
+    case = run_strides(flat, p_weight=(4, 4, 1, 3))
+    assert strides_of(case) == {"k": (2, 1), "p": (1, 2)}
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_grouped_layers_take_strides(groups: int) -> None:
+    shapes = {"k_weight": (4, 4 // groups, 3, 3)}
+    case = run_strides(convolution(convolution(x, "k", 3, num_group=groups), "p", 1, 2), **shapes)
+    assert strides_of(case) == {"k": (2, 2), "p": (1, 1)}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        # Readers that differ, another kind of reader, an output.
+        lambda y: [convolution(y, "p", 1, 2), convolution(y, "m", 3, 2)],
+        lambda y: [convolution(y, "p", 1, 2), convolution(y, "q", 1)],
+        lambda y: [convolution(y, "p", 1, 2), mx.sym.sum(y)],
+        lambda y: [convolution(y, "p", 1, 2), y],
+        # Not all that the convolution reads is a pixel of its own.
+        lambda y: [convolution(y, "p", 1, 2, pad=(1, 1))],
+        lambda y: [convolution(y, "m", 3, 2)],
+        # What lies between mixes pixels, or does not tell.
+        lambda y: [convolution(mx.sym.softmax(y, axis=2), "p", 1, 2)],
+        lambda y: [convolution(mx.sym.transpose(y, axes=(0, 1, 3, 2)), "p", 1, 2)],
+    ],
+)
+def test_strides_stay_where_pixels_are_read(write) -> None:
+    case = run_strides(mx.sym.Group(write(mx.sym.relu(convolution(x, "k", 3)))))
+    assert strides_of(case)["k"] == (1, 1)
+    assert picked(case) == 0
+
+
+def test_strides_stay_where_there_is_nothing_to_save() -> None:
+    case = run_strides(convolution(mx.sym.relu(x) + x, "p", 1, 2))
+    assert strides_of(case) == {"p": (2, 2)}
+    assert picked(case) == 0
+
+
+def test_normalization_along_pixels_keeps_strides_behind_it() -> None:
+    norm = mx.sym.BatchNorm(convolution(x, "k", 3), name="b", fix_gamma=False, axis=3)
+    vectors = {f"b_{name}": (8,) for name in ("gamma", "beta", "moving_mean", "moving_var")}
+    case = run_strides(convolution(norm, "p", 1, 2), **vectors)
+    assert strides_of(case) == {"k": (1, 1), "p": (2, 2)}
+
+
+def test_picked_pixels_keep_what_is_no_number() -> None:
+    start = mx.sym.var("x")
+    end = convolution(start, "k", 3) + start
+    case = run_strides(convolution(end, "p", 1, 2), (4, 4))
+    (node,) = [n for n in topological(case.entries) if n.op is not None and n.op.name == "Pooling"]
+    values = torch.randn(2, 4, 4, 4)
+    values[0, 0, 0, 0], values[0, 1, 0, 0], values[0, 2, 0, 2] = torch.nan, torch.inf, -torch.inf
+    (result,) = interpret([Entry(node, 0)], {id(node.inputs[0].node): values}, False, 0)
+    torch.testing.assert_close(result, values[:, :, ::2, ::2], rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("activate", [mx.sym.tanh, mx.sym.sigmoid, mx.sym.relu])

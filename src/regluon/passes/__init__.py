@@ -29,6 +29,7 @@ from .integers import use_integers
 from .layers import BATCH_NORMS, COMMON, LAYERS, fold_batch_norm, use_common_forms
 from .lint import check, lint
 from .rewrite import Settings
+from .strides import stride_early
 
 __all__ = ["PASSES", "Settings", "Watch", "lint", "optimize", "protect_outputs", "skip", "skipped"]
 
@@ -46,6 +47,7 @@ PASSES: tuple[Pass, ...] = (
     fuse_padding,
     simplify_shapes,
     fold_batch_norm,
+    stride_early,
     fuse_activations,
     attend_by_rows,
     use_integers,
@@ -61,6 +63,7 @@ _NEEDS: dict[Pass, frozenset[str]] = {
     pool_first: frozenset({"Pooling"}),
     use_common_forms: COMMON,
     fold_batch_norm: BATCH_NORMS,
+    stride_early: frozenset({"Convolution", "convolution"}),
     fuse_activations: LAYERS,
     use_integers: frozenset({"_contrib_dequantize"}),
 }
