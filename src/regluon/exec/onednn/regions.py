@@ -111,9 +111,7 @@ def _placed(
         def made(name: str) -> list[Entry] | None:
             if name not in found:
                 in_blocks, images = forms.get(name, (0, 0))
-                # A slice is brought into order when it is its turn.
-                by_torch = not in_blocks and not images
-                last = [layouts.is_last(e) or (by_torch and _has_few_channels(e)) for e in inputs]
+                last = [layouts.is_last(e) for e in inputs]
                 try:
                     region = Region(api, group, inputs, last, kept, _builder(api, in_blocks, images))
                     found[name] = _node_of(region, group, inputs)
@@ -209,12 +207,6 @@ def _together(region: list[Entry]) -> Together | None:
     """Where the packed weights of a region lie."""
     packed = (entry.node for entry in region[0].node.inputs if entry.node.op is PACK)
     return next((node.attrs["place"][0] for node in packed), None)
-
-
-def _has_few_channels(entry: Entry) -> bool:
-    """Images of few channels are brought into order faster by torch than by oneDNN."""
-    shape = shape_at(entry)
-    return len(shape) == 4 and 1 < shape[1] < 8
 
 
 def _node_of(region: Region, group: Subgraph, inputs: list[Entry]) -> list[Entry]:
