@@ -256,8 +256,8 @@ class Segment:
         if changed:
             raise MXNetError(
                 f"{', '.join(changed)}: changed in-place (+=, -=, x[:]=, set_data, ...) between forward and "
-                "backward, which computes from it again, as the block is hybridized with recompute=True. Call "
-                "backward before changing it, or write to a copy."
+                "backward, which computes from it again, as the block is hybridized with recompute=True. "
+                "Call backward before changing it, or write to a copy."
             ) from error
 
 
