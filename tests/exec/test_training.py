@@ -11,6 +11,8 @@ import regluon as mx
 from regluon import passes
 from regluon.exec import training
 from regluon.gluon import nn
+from regluon.ops import internal
+from regluon.passes import attention
 
 
 class Block(mx.gluon.HybridBlock):
@@ -126,7 +128,7 @@ class Various(mx.gluon.HybridBlock):
 
 # What each pass of training puts into the graph of `Various`; two act on the order of others' results.
 PUTS = {
-    "attend": "attention",
+    "attend": "training_attention",
     "simplify_losses": "mean_square",
     "pool_first": None,
     "use_norms": "batch_norm",
@@ -161,6 +163,20 @@ def test_each_pass_can_be_switched_off(name: str, monkeypatch: pytest.MonkeyPatc
     assert operators(net) != whole and PUTS[name] not in operators(net)
     assert told == [each for each in passes.TRAINING_PASSES if each != name]
     same(found, step_of(hybridize=False)[1])
+
+
+def test_profiles_tell_operators_of_training_from_those_of_prediction() -> None:
+    found = {each for each in vars(training).values() if isinstance(each, internal.InternalOp)}
+    found |= set(training._ATTENTIONS.values())
+    others = {
+        each
+        for module in (internal, attention)
+        for each in vars(module).values()
+        if isinstance(each, internal.InternalOp)
+    }
+    names = [each.name for each in found | others]
+    assert "training_dense" in names
+    assert not {name for name in names if names.count(name) > 1}
 
 
 def test_all_passes_can_be_switched_off() -> None:

@@ -133,7 +133,7 @@ def _dense(data: Tensor, weight: Tensor, *bias: Tensor, flatten: bool, kind: str
 CONVOLUTION = InternalOp(
     "convolution_channels_last", _convolution, ("stride", "pad", "dilate", "groups", "kind")
 )
-DENSE = InternalOp("dense", _dense, ("flatten", "kind"))
+DENSE = InternalOp("training_dense", _dense, ("flatten", "kind"))
 SUM = InternalOp("sum", _sum, ("kind",))
 ACTIVATION = InternalOp("activation", _activation, ("kind",))
 POOL = InternalOp("maximum_pooling", _maximum_pooling, ("kernel", "stride", "pad"))
@@ -254,9 +254,9 @@ def _interleaved(joined: Tensor, *, heads: int) -> Tensor:
 
 # Joined attention of prediction, and what computes the same with a gradient that can be differentiated again.
 _ATTENTIONS: dict[Any, InternalOp] = {
-    ATTENTION: InternalOp("attention", attend, ("scale", "turned")),
-    ATTENTION_BY_ROWS: InternalOp("attention_by_rows", attention_of_rows, ("scale", "heads")),
-    INTERLEAVED: InternalOp("attention_interleaved", _interleaved, ("heads",)),
+    ATTENTION: InternalOp("training_attention", attend, ("scale", "turned")),
+    ATTENTION_BY_ROWS: InternalOp("training_attention_by_rows", attention_of_rows, ("scale", "heads")),
+    INTERLEAVED: InternalOp("training_attention_interleaved", _interleaved, ("heads",)),
 }
 
 
