@@ -55,3 +55,27 @@ def test_recording_and_running_lenet_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split(maxsplit=1) == ["True", "[]\n"]
+
+
+LATER = """
+import sys
+import regluon as mx
+
+assert not {"regluon.contrib", "regluon.visualization", "regluon.gluon.rnn"} & set(sys.modules)
+assert {"viz", "visualization", "contrib"} <= set(dir(mx)) and "vision" in dir(mx.gluon.data)
+assert mx.viz is mx.visualization is sys.modules["regluon.visualization"] and "viz" in vars(mx)
+assert mx.contrib.sym is sys.modules["regluon.symbol.contrib"] and mx.contrib.amp is mx.amp
+assert mx.gluon.rnn is sys.modules["regluon.gluon.rnn"]
+for package in (mx, mx.contrib, mx.gluon, mx.gluon.data):
+    try:
+        package.absent
+    except AttributeError as error:
+        assert str(error) == f"module {package.__name__!r} has no attribute 'absent'"
+    else:
+        raise AssertionError(package)
+"""
+
+
+def test_what_few_programs_use_is_imported_when_it_is_asked_for():
+    done = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

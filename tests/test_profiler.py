@@ -135,7 +135,7 @@ def test_backward_is_in_the_trace(tmp_path: Path, hybrid: bool) -> None:
     profiler.stop()
     profiler.dump()
     names = [event["name"] for event in trace(tmp_path)]
-    layer = "dense" if hybrid else "FullyConnected"
+    layer = "training_dense" if hybrid else "FullyConnected"
     assert names.count(layer) == 2
     assert f"_backward_{layer}" in names and "backward" in names
     assert names.index(layer) < names.index(f"_backward_{layer}")

@@ -6,9 +6,6 @@ compiled graph, export it, and load it anywhere MXNet's files go.
 
 from __future__ import annotations
 
-from importlib import import_module as _import_module
-from typing import Any as _Any
-
 from .base.memory import use_large_pages as _use_large_pages
 
 # Before any array is made, so that all of them lie in this memory.
@@ -66,6 +63,7 @@ from .base.device import (  # noqa: E402
     gpu_memory_info,
     num_gpus,
 )
+from .base.later import imported_later as _imported_later  # noqa: E402
 from .base.naming import AttrScope  # noqa: E402
 from .compat import install_as_mxnet  # noqa: E402
 from .symbol import Symbol  # noqa: E402
@@ -85,47 +83,17 @@ from .util import (  # noqa: E402
 
 rnd = random
 
-# What few programs use is imported when they first ask for it.
-_LATER = {
-    "amp": "amp",
-    "callback": "callback",
-    "contrib": "contrib",
-    "image": "image",
-    "img": "image",
-    "io": "io",
-    "mod": "module",
-    "model": "model",
-    "module": "module",
-    "mon": "monitor",
-    "monitor": "monitor",
-    "profiler": "profiler",
-    "onnx": "onnx",
-    "operator": "operator",
-    "executor": "executor",
-    "rnn": "rnn",
-    "test_utils": "test_utils",
-    "registry": "registry",
-    "log": "log",
-    "library": "library",
-    "libinfo": "libinfo",
-    "executor_manager": "executor_manager",
-    "engine": "engine",
-    "visualization": "visualization",
-    "viz": "visualization",
-}
-
-
-def __getattr__(name: str) -> _Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _import_module(f"{__name__}.{_LATER[name]}")
-    globals()[name] = module
-    return module
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
-
+# What few programs use.
+__getattr__, __dir__ = _imported_later(
+    globals(),
+    *("amp", "callback", "contrib", "engine", "executor", "executor_manager", "image", "io", "libinfo"),
+    *("library", "log", "model", "module", "monitor", "onnx", "operator", "profiler", "registry", "rnn"),
+    *("test_utils", "visualization"),
+    img=".image",
+    mod=".module",
+    mon=".monitor",
+    viz=".visualization",
+)
 
 __version__ = "0.1.0"
 

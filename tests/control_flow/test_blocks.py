@@ -547,3 +547,41 @@ def test_a_while_loop_of_no_steps_is_the_same_in_a_graph(hybridize: bool) -> Non
         net.hybridize()
     with pytest.raises(ValueError, match="max_iterations must be 0 or more; received -1"):
         net(mx.np.array([1.0]))
+
+
+class Exhausted(HybridBlock):
+    def __init__(self, which: str) -> None:
+        super().__init__()
+        self.which = which
+        self.left: list[int] = []
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        def number() -> int:
+            return next(iter(self.left))
+
+        if self.which == "foreach":
+            return F.contrib.foreach(lambda item, state: (item * number(), state), x, F.zeros((3,)))[0]
+        if self.which == "while_loop":
+            start = [F.sum(x) * 0]
+            return F.contrib.while_loop(
+                lambda i: i < 2, lambda i: (i * number(), [i + 1]), start, max_iterations=2
+            )[0]
+        return F.contrib.cond(F.ones((1,)), lambda: x * number(), lambda: x)
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize("which", ["foreach", "while_loop", "cond"])
+def test_an_iterator_that_is_exhausted_in_a_body_ends_no_loop(which: str, hybrid: bool) -> None:
+    net, x = Exhausted(which), mx.nd.ones((2, 3))
+    net.hybridize(hybrid)
+    for _ in range(2):
+        with pytest.raises(StopIteration, match=r"^$"):
+            net(x)
+    # Nothing of the failed recordings is left.
+    net.left = [2]
+    for _ in range(2):
+        result = net(x)
+        result = result[0] if isinstance(result, list) else result
+        np.testing.assert_array_equal(
+            result.asnumpy(), [[0], [2]] if which == "while_loop" else np.full((2, 3), 2)
+        )

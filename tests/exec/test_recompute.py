@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
 import numpy as np
@@ -237,15 +238,35 @@ def test_parameters_without_gradients() -> None:
     same(*found)
 
 
-@pytest.mark.parametrize("place", ["0.weight", "13.gamma"])
-def test_a_parameter_changed_before_backward_is_an_error(place: str) -> None:
+@pytest.mark.parametrize("place", ["0.weight", "13.gamma", "input"])
+def test_what_is_changed_before_backward_is_named(place: str) -> None:
     x = images()
     net = prepared(network(), x, True)
     with autograd.record():
         y = net(x).sum()
-    parameter = net.collect_params()[place]
-    parameter.set_data(parameter.data() + 1)
-    with pytest.raises(mx.MXNetError, match="was changed in-place"):
+    if place == "input":
+        x[0] = 1
+        name, shape = "data", (3, 4, 8, 8)
+    else:
+        parameter = net.collect_params()[place]
+        parameter.set_data(parameter.data() + 1)
+        name, shape = place, parameter.shape
+    expected = (
+        rf"^'{name}' of shape {re.escape(str(shape))} and type float32: changed in-place .* between forward "
+        "and backward, .* recompute=True. Call backward before changing it, or write to a copy"
+    )
+    with pytest.raises(mx.MXNetError, match=expected):
+        y.backward()
+
+
+def test_every_change_is_named() -> None:
+    x = images()
+    net = prepared(network(), x, True)
+    with autograd.record():
+        y = net(x).sum()
+    for parameter in (net[0].weight, net[0].bias):
+        parameter.set_data(parameter.data() + 1)
+    with pytest.raises(mx.MXNetError, match=r"'0.weight' of .*, '0.bias' of shape"):
         y.backward()
 
 

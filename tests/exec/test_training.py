@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 import regluon as mx
+from regluon import passes
+from regluon.exec import training
 from regluon.gluon import nn
+from regluon.ops import internal
+from regluon.passes import attention
 
 
 class Block(mx.gluon.HybridBlock):
@@ -44,7 +48,7 @@ def build(before: bool, hybridize: bool, **norm: Any) -> tuple[Block, mx.nd.NDAr
     return net, x
 
 
-def state_of(net: Block, x: mx.nd.NDArray) -> dict[str, np.ndarray]:
+def state_of(net: mx.gluon.HybridBlock, x: mx.nd.NDArray) -> dict[str, np.ndarray]:
     found = {"x": x.grad.asnumpy()}
     for name, parameter in net._collect_params_with_prefix().items():
         found[name] = parameter.data().asnumpy()
@@ -102,6 +106,84 @@ def test_the_operators_are_fused() -> None:
     with mx.autograd.record():
         net(x)
     assert operators(net) == ["convolution_channels_last", "batch_norm"] * 2 + ["contiguous"]
+
+
+class Various(mx.gluon.HybridBlock):
+    """Something for every pass: a norm, a sum, a pooling, attention and a squared error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2D(4, 3, padding=1, in_channels=4)
+        self.norms = nn.HybridSequential()
+        self.norms.add(nn.BatchNorm(in_channels=4))
+        self.dense = nn.Dense(8, in_units=16, flatten=False, activation="tanh")
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        y = F.relu(self.norms(self.conv(x)))
+        y = F.Pooling(F.tanh(y + x), kernel=(4, 4), stride=(4, 4), pool_type="max")
+        y = self.dense(F.reshape(y, shape=(0, -1, 16)))
+        weights = F.softmax(F.batch_dot(y, y, transpose_b=True) / 8**0.5)
+        return F.mean(F.square(F.batch_dot(weights, y) - y), axis=0, exclude=True)
+
+
+# What each pass of training puts into the graph of `Various`; two act on the order of others' results.
+PUTS = {
+    "attend": "training_attention",
+    "simplify_losses": "mean_square",
+    "pool_first": None,
+    "use_norms": "batch_norm",
+    "use_common_forms": "convolution_channels_last",
+    "join_activations": None,
+    "use_pools": "maximum_pooling",
+}
+
+
+def step_of(hybridize: bool) -> tuple[Various, dict[str, np.ndarray]]:
+    mx.random.seed(2)
+    net = Various()
+    net.initialize(mx.init.Xavier())
+    net.hybridize(hybridize)
+    x = mx.nd.random.normal(shape=(4, 4, 32, 32))
+    x.attach_grad()
+    with mx.autograd.record():
+        out = net(x)
+    out.backward()
+    return net, {**state_of(net, x), "out": out.asnumpy()}
+
+
+@pytest.mark.parametrize("name", passes.TRAINING_PASSES)
+def test_each_pass_can_be_switched_off(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "is_worth_it", lambda shape: True)
+    net, _ = step_of(hybridize=True)
+    whole = operators(net)
+    assert PUTS[name] is None or PUTS[name] in whole
+    with passes.skip(name):
+        net, found = step_of(hybridize=True)
+        told = [report.name for report in net.explain(mx.nd.zeros((4, 4, 32, 32)), train=True).passes]
+    assert operators(net) != whole and PUTS[name] not in operators(net)
+    assert told == [each for each in passes.TRAINING_PASSES if each != name]
+    same(found, step_of(hybridize=False)[1])
+
+
+def test_profiles_tell_operators_of_training_from_those_of_prediction() -> None:
+    found = {each for each in vars(training).values() if isinstance(each, internal.InternalOp)}
+    found |= set(training._ATTENTIONS.values())
+    others = {
+        each
+        for module in (internal, attention)
+        for each in vars(module).values()
+        if isinstance(each, internal.InternalOp)
+    }
+    names = [each.name for each in found | others]
+    assert "training_dense" in names
+    assert not {name for name in names if names.count(name) > 1}
+
+
+def test_all_passes_can_be_switched_off() -> None:
+    with passes.skip("all"):
+        net, found = step_of(hybridize=True)
+    assert not {"convolution_channels_last", "sum", "activation", *PUTS.values()} & set(operators(net))
+    same(found, step_of(hybridize=False)[1])
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -123,7 +123,7 @@ def test_attention(scale: float | None, keys: int, values: int, req: str) -> Non
     mx.random.seed(keys)
     inputs = [normal(3, 5, WIDTH), normal(3, keys, WIDTH)]
     names = compare(lambda: Attention(scale, values), inputs, req)
-    assert names == ["dense"] * 3 + ["attention_by_rows"]
+    assert names == ["training_dense"] * 3 + ["training_attention_by_rows"]
 
 
 @pytest.mark.usefixtures("numpy_arrays")
@@ -131,7 +131,7 @@ def test_attention_without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "attention_kernels_for", lambda form: None)
     monkeypatch.setattr(interface, "library", lambda: None)
     names = compare(Attention, [normal(3, 5, WIDTH), normal(3, 7, WIDTH)])
-    assert "attention_by_rows" in names
+    assert "training_attention_by_rows" in names
 
 
 @pytest.mark.usefixtures("numpy_arrays")
@@ -139,13 +139,13 @@ def test_attention_with_a_mask() -> None:
     mask = mx.np.zeros((3 * HEADS, 1, 7))
     mask[:, :, 4:] = -1e9
     inputs = [normal(3, 5, WIDTH), normal(3, 7, WIDTH), mask]
-    assert "attention_by_rows" not in compare(Attention, inputs)
+    assert "training_attention_by_rows" not in compare(Attention, inputs)
 
 
 def test_interleaved_attention() -> None:
     mx.random.seed(1)
     names = compare(Interleaved, [mx.nd.random.normal(shape=(6, 2, 3 * WIDTH))])
-    assert names == ["attention_interleaved"]
+    assert names == ["training_attention_interleaved"]
 
 
 def _leaves(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
@@ -253,7 +253,7 @@ def test_dense_layers(req: str, bias: bool, flatten: bool) -> None:
         return net
 
     mx.random.seed(2)
-    assert compare(make, [mx.nd.random.normal(shape=(3, 2, 500))], req) == ["dense", "dense"]
+    assert compare(make, [mx.nd.random.normal(shape=(3, 2, 500))], req) == ["training_dense"] * 2
 
 
 class Tied(mx.gluon.HybridBlock):

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import regluon as mx
+from regluon import gluon
 from regluon.gluon import data
 
 
@@ -35,6 +36,8 @@ class Mishap(data.Dataset):
             os.kill(os.getpid(), signal.SIGKILL)
         if idx == 9 and self._what == "refused":
             raise ConnectionRefusedError("the server of sample nine")
+        if idx == 9 and self._what == "stop":
+            next(iter([]))
         if idx == 9 and self._what == "sleep":
             time.sleep(2)
         return mx.nd.full((1000,), idx)
@@ -63,6 +66,46 @@ def test_a_worker_that_dies_is_an_error_and_no_hang(what: str) -> None:
     assert time.monotonic() - begun < 20
     gc.collect()
     assert not multiprocessing.active_children()
+
+
+def exhausted(sample: Any) -> Any:
+    if sample[0] == 9:
+        next(iter([]))
+    return sample
+
+
+class Exhausted(gluon.HybridBlock):
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        next(iter([]))
+        return x
+
+
+def exhausted_batch(samples: list[Any]) -> Any:
+    return [exhausted(sample) for sample in samples]
+
+
+@pytest.mark.parametrize("options", [{"num_workers": 0}, {"thread_pool": True}, {}])
+def test_an_iterator_that_is_exhausted_does_not_end_the_epoch(options: dict[str, Any]) -> None:
+    end = r"raised StopIteration, which would end the loop over the data .* give next\(\) a default"
+    with pytest.raises(RuntimeError, match=rf"(?s)a Mishap or the batchify_fn of a DataLoader {end}"):
+        list(loader("stop", **options))
+    with pytest.raises(RuntimeError, match=rf"(?s)or the batchify_fn of a DataLoader {end}"):
+        list(loader(batchify_fn=exhausted_batch, **options))
+    transformed = Mishap().transform(exhausted)
+    with pytest.raises(RuntimeError, match=rf"(?s)the transform of sample 9 of a Mishap {end}"):
+        list(data.DataLoader(transformed, 4, **{"num_workers": 2, **options}))
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_an_exhausted_transform_does_not_end_a_dataset(hybridize: bool) -> None:
+    with pytest.raises(RuntimeError, match="the transform of sample 9 of a Mishap raised StopIteration"):
+        list(Mishap().transform(exhausted))
+    net = Exhausted()
+    net.hybridize(hybridize)
+    for lazy in (True, False):
+        with pytest.raises(RuntimeError, match="the transform of sample 0 of a Mishap raised") as caught:
+            list(Mishap().transform(net, lazy=lazy))
+        assert type(caught.value.__cause__) is StopIteration
 
 
 @pytest.mark.parametrize("options", [{"num_workers": 0}, {"thread_pool": True}, {}])

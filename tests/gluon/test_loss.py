@@ -125,3 +125,59 @@ def test_wrong_arguments_are_named() -> None:
 def test_losses_compose_on_symbols() -> None:
     symbol = loss.L2Loss()(mx.sym.var("pred"), mx.sym.var("label"))
     assert symbol.list_arguments() == ["label", "pred"]
+
+
+BINARY, SIGNED = [[1, 0, 1], [0, 0, 1]], [[1, -1, 1], [-1, -1, 1]]
+TYPED = [
+    *[(cls(), BINARY) for cls in (loss.L1Loss, loss.L2Loss, loss.HuberLoss, loss.SigmoidBCELoss)],
+    *[(cls(), SIGNED) for cls in (loss.HingeLoss, loss.SquaredHingeLoss, loss.LogisticLoss)],
+    (loss.LogisticLoss(label_format="binary"), BINARY),
+    (loss.SigmoidBCELoss(from_sigmoid=True), BINARY),
+    (loss.SoftmaxCELoss(sparse_label=False), BINARY),
+    (loss.KLDivLoss(), BINARY),
+    (loss.KLDivLoss(from_logits=False), BINARY),
+    (loss.PoissonNLLLoss(), [[1, 3, 2], [4, 100, 1]]),
+    (loss.PoissonNLLLoss(compute_full=True), [[1, 3, 2], [4, 100, 1]]),
+]
+
+
+@pytest.mark.parametrize("hybridize", [False, True], ids=["imperative", "hybridized"])
+@pytest.mark.parametrize("label_type", ["int8", "uint8", "int32", "int64"])
+@pytest.mark.parametrize("pred_type", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(("function", "labels"), TYPED, ids=lambda value: str(value)[:24])
+def test_integer_labels_leave_the_type_of_the_predictions(
+    function: Any, labels: Any, pred_type: str, label_type: str, hybridize: bool
+) -> None:
+    if numpy.min(labels) < 0 and label_type == "uint8":
+        pytest.skip("labels of -1 have a sign")
+    function.hybridize(hybridize)
+    pred = mx.np.array([[0.5, 0.25, 0.125], [0.75, 0.5, 0.25]], dtype="float32").astype(pred_type)
+    label = mx.np.array(labels, dtype=label_type)
+    weights = mx.np.array([[1], [3]], dtype=label_type)
+    # The same numbers where nothing is rounded, as MXNet 2.0.0b1 computes them (its losses are float32).
+    exact = [value.astype("float64") for value in (pred, label, weights)]
+    tolerance = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-5}[pred_type]
+    for count in (2, 3):
+        found = function(*(pred, label, weights)[:count])
+        assert found.dtype == pred.dtype
+        expected = function(*exact[:count]).asnumpy()
+        numpy.testing.assert_allclose(found.astype("float64").asnumpy(), expected, rtol=tolerance)
+
+
+@pytest.mark.parametrize("hybridize", [False, True], ids=["imperative", "hybridized"])
+def test_weights_of_np_arrays_may_be_of_another_type(hybridize: bool) -> None:
+    # As in both originals; nd arrays have one type in an operation.
+    function = loss.SigmoidBCELoss()
+    function.hybridize(hybridize)
+    pred, label = mx.np.array([[0.5], [1.5]]), mx.np.array([[1.0], [0.0]])
+    plain = function(pred, label).asnumpy()
+    for kind, result in (("int32", "float32"), ("float16", "float32"), ("float64", "float64")):
+        weighted = function(pred, label, mx.np.array([[2], [3]], dtype=kind))
+        assert weighted.dtype == result
+        numpy.testing.assert_allclose(weighted.asnumpy(), plain * [2, 3], rtol=1e-6)
+    x, z, factor = pred.asnumpy(), label.asnumpy(), 3
+    expected = (x - x * z + (1 + (factor - 1) * z) * numpy.log1p(numpy.exp(-x)))[:, 0]
+    found = function(pred, label, None, mx.np.array([factor], dtype="int32"))
+    numpy.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-6)
+    with pytest.raises(mx.MXNetError, match="must have the same dtype, received float32 and int32"):
+        function(pred.as_nd_ndarray(), label.as_nd_ndarray(), mx.nd.array([[2], [3]], dtype="int32"))

@@ -43,17 +43,6 @@ def test_symbol_block_takes_its_input_in_containers(imported: gluon.SymbolBlock)
     numpy.testing.assert_array_equal(imported({"a": x}), imported(x))
 
 
-def test_writing_into_a_missing_folder_names_it(tmp_path: Path) -> None:
-    net = nn.Dense(2, in_units=3)
-    net.initialize()
-    for write in (net.save_parameters, lambda path: mx.nd.save(path, [mx.nd.ones(2)])):
-        with pytest.raises(
-            FileNotFoundError, match=r"No such file or directory for writing .*net\.params"
-        ) as caught:
-            write(str(tmp_path / "absent" / "net.params"))
-        assert caught.value.filename == str(tmp_path / "absent")
-
-
 class _Penalty(gluon.HybridBlock):
     def forward(self, x: Any) -> Any:
         with autograd.record():

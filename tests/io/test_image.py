@@ -277,6 +277,17 @@ def test_image_iter_takes_lists_and_augmenters(listed: Path) -> None:
         next(mx.image.ImageIter(1, (3, 8, 8), imglist=[[0, "bad.png"]], path_root=listed))
 
 
+def test_an_exhausted_augmenter_does_not_end_the_epoch(listed: Path) -> None:
+    def exhausted(image: Any, *label: Any) -> Any:
+        return next(iter([]))
+
+    object_of = [[2, 5, 0, 0.1, 0.1, 0.9, 0.9], "3.png"]
+    for kind, entry in ((mx.image.ImageIter, [0, "3.png"]), (mx.image.ImageDetIter, object_of)):
+        iterator = kind(1, (3, 8, 8), imglist=[entry], path_root=str(listed), aug_list=[exhausted])
+        with pytest.raises(RuntimeError, match=f"an augmenter of {kind.__name__} raised StopIteration"):
+            list(iterator)
+
+
 def test_detection_iter_shapes_and_drawing(listed: Path) -> None:
     def make(*labels: list[float], **options: Any) -> Any:
         given = [[label, f"{number}.png"] for number, label in enumerate(labels)]

@@ -417,11 +417,12 @@ def test_the_environment_switches_passes_off() -> None:
 
     assert run("fold_batch_norm, merge_repeats,").stdout.split() == ["fold_batch_norm", "merge_repeats"]
     assert run("all").stdout.split() == sorted(passes.names())
-    refused = run("fold_batch_norm,nonsense")
+    assert run("use_norms,pool_first").stdout.split() == ["pool_first", "use_norms"]
+    refused = run("fold_batch_norm,use_norms,nonsense")
     assert refused.returncode == 1
     last = refused.stderr.splitlines()[-1]
     assert last.startswith("ValueError: the environment variable REGLUON_SKIP_PASSES expects")
-    assert "received 'nonsense'; there are: remove_identities" in last
+    assert "received 'nonsense'; there are: remove_identities" in last and "use_norms" in last
 
 
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])

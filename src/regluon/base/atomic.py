@@ -26,22 +26,34 @@ def atomic_writer(path: str | os.PathLike[str], lasting: bool = True) -> Iterato
         with open(target, "wb") as stream:
             yield stream
         return
-    with atomic_path(target, lasting) as temporary, open(temporary, "wb") as stream:
+    with atomic_path(path, lasting) as temporary, open(temporary, "wb") as stream:
         yield stream
 
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str], lasting: bool = True) -> Iterator[str]:
-    """The name of a temporary file for a library that opens files itself; see `atomic_writer`."""
+    """The name of a temporary file for a library that opens files itself; see `atomic_writer`.
+
+    Raises
+    ------
+    OSError
+        Where no file can be written: ``path`` is a folder, its folder is missing, or may not be written to.
+    """
     target = os.path.realpath(os.fspath(path))
     folder = os.path.dirname(target)
+    if os.path.isdir(target) or os.fspath(path).endswith(os.sep):
+        raise _refused(errno.EISDIR, path, "give the path of a file, in this folder or beside it", target)
     if not os.path.isdir(folder):
-        # Said here: the temporary file's name would mean nothing to the reader.
-        missing = os.strerror(errno.ENOENT)
-        raise FileNotFoundError(errno.ENOENT, f"{missing} for writing {str(path)!r}", folder)
-    descriptor, temporary = tempfile.mkstemp(
-        prefix=f".{os.path.basename(target)}.", suffix=".part", dir=folder
-    )
+        if os.path.exists(folder):
+            raise _refused(errno.ENOTDIR, path, "choose a path whose folder is no file", folder)
+        raise _refused(errno.ENOENT, path, "make its folder first, or correct the path", folder)
+    try:
+        descriptor, temporary = tempfile.mkstemp(
+            prefix=f".{os.path.basename(target)}.", suffix=".part", dir=folder
+        )
+    except OSError as error:
+        remedy = "a new file must be made in its folder first: choose another folder, or see to this one"
+        raise _refused(error.errno or errno.EIO, path, remedy, folder) from error
     os.close(descriptor)
     try:
         yield temporary
@@ -60,6 +72,11 @@ def write_text(path: str | os.PathLike[str], text: str, lasting: bool = True) ->
     """Replace the file ``path`` by ``text`` in UTF-8."""
     with atomic_writer(path, lasting) as stream:
         stream.write(text.encode("utf-8"))
+
+
+def _refused(number: int, path: str | os.PathLike[str], remedy: str, place: str) -> OSError:
+    """Said here: the temporary file's name, which the system would give, means nothing to the reader."""
+    return OSError(number, f"{os.strerror(number)}: cannot write {os.fspath(path)!r}; {remedy}", place)
 
 
 def _permissions(target: str) -> int:

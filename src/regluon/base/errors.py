@@ -11,6 +11,7 @@ __all__ = [
     "NotImplementedForSymbol",
     "NotSupportedForSparseNDArray",
     "ValueReadError",
+    "early_end",
 ]
 
 
@@ -41,3 +42,11 @@ class NotImplementedForSymbol(MXNetError, NotImplementedError):
             "stands for a computation and has no values. Bind or evaluate it first, or leave the block that "
             "needs the value unhybridized."
         )
+
+
+def early_end(what: str) -> RuntimeError:
+    """The error for a StopIteration of code of the user, which would end the loop that calls it silently."""
+    return RuntimeError(
+        f"{what} raised StopIteration, which would end the loop over the data without a word. It often comes "
+        "from next() of an iterator that has nothing left: give next() a default, or raise another error"
+    )

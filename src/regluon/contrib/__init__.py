@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from ..base.later import imported_later
 
-# Where each module lives.
-_PLACES = {
-    "amp": "regluon.amp",
-    "autograd": "regluon.contrib.autograd",
-    "io": "regluon.contrib.io",
-    "nd": "regluon.ndarray.contrib",
-    "ndarray": "regluon.ndarray.contrib",
-    "onnx": "regluon.onnx",
-    "quantization": "regluon.contrib.quantization",
-    "sym": "regluon.symbol.contrib",
-    "symbol": "regluon.symbol.contrib",
-    "tensorboard": "regluon.contrib.tensorboard",
-    "text": "regluon.contrib.text",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_PLACES[name])
-    globals()[name] = module
-    return module
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES})
+__getattr__, __dir__ = imported_later(
+    globals(),
+    *("autograd", "io", "quantization", "tensorboard", "text"),
+    amp="..amp",
+    nd="..ndarray.contrib",
+    ndarray="..ndarray.contrib",
+    onnx="..onnx",
+    sym="..symbol.contrib",
+    symbol="..symbol.contrib",
+)

@@ -1,8 +1,7 @@
 """Programs: a graph as straight-line Python on tensors, every value freed after its last use.
 
-A program has no state: it may run in many threads at once. `interpret` runs the same nodes one by one for
-those who
-want to look at every value.
+A program has no state: it may run in many threads at once. `interpret` runs the same nodes one by one, for
+those who want to look at every value, and for a program that may never run again.
 """
 
 from __future__ import annotations
@@ -127,33 +126,10 @@ class Program:
 
     def _interpreted(self, key: int, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The results node by node: a program that runs once is not worth a function of its own."""
-        values: dict[Node, list[Any]] = {
-            node: [tensor] for node, tensor in zip(self.inputs, tensors, strict=True)
-        }
+        values = {id(node): tensor for node, tensor in zip(self.inputs, tensors, strict=True)}
         # Where all values together are small, it takes longer to find the last use of each.
-        frees = {} if _are_small(self.nodes) else self.last_uses()
-
-        def tensor_of(entry: Any) -> Any:
-            return values[entry[0]][entry[1]]
-
-        for place, node in enumerate(self.nodes):
-            op = node.op
-            assert op is not None
-            given, attrs = [values[entry[0]][entry[1]] for entry in node.inputs], node.full_attrs
-            if reads_sizes(node):
-                attrs = {
-                    name: evaluate(value, lambda e: tuple(tensor_of(e).shape), lambda e: tensor_of(e).item())
-                    for name, value in attrs.items()
-                }
-            if op.uses_rng or op.uses_training:
-                made = run(op, given, attrs, self.training, key + node.draw)
-            else:
-                made = op.function(*given, **attrs)
-            values[node] = [made] if isinstance(made, Tensor) else list(made)
-            del made, given
-            for entry in frees.get(place, ()):
-                values[entry[0]][entry[1]] = None
-        return tuple([tensor_of(entry) for entry in self.outputs])
+        frees = None if _are_small(self.nodes) else self.last_uses()
+        return tuple(interpret(self.outputs, values, self.training, key, frees=frees))
 
     def fail(self, error: Exception) -> NoReturn:
         """Raise what `_located` gives for an error of the function; the causes of both are kept."""
@@ -250,7 +226,7 @@ def interpret(
         tensors = [tensor_of(entry) for entry in node.inputs]
         if before is not None:
             tensors = before(node, tensors)
-        attrs = dict(node.full_attrs)
+        attrs = node.full_attrs
         if reads_sizes(node):
             attrs = {key: evaluate(value, shape_of, number_of) for key, value in attrs.items()}
         draw = key + node.draw if node.op.uses_rng else None

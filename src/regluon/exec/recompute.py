@@ -9,6 +9,7 @@ Deep Nets with Sublinear Memory Cost"), for one more forward pass. Random draws 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -244,6 +245,22 @@ class Segment:
         return results, constant
 
 
+    def refuse_changed(self, versions: Sequence[tuple[int, Any, int]], error: RuntimeError) -> None:
+        """Raise an error that names the inputs written to since ``(place, reference, version)`` was noted."""
+        changed = []
+        for place, reference, version in versions:
+            tensor = reference()
+            if tensor is not None and tensor._version != version:
+                shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+                changed.append(f"{self.program.inputs[place].name!r} of shape {shape} and type {dtype}")
+        if changed:
+            raise MXNetError(
+                f"{', '.join(changed)}: changed in-place (+=, -=, x[:]=, set_data, ...) between forward and "
+                "backward, which computes from it again, as the block is hybridized with recompute=True. "
+                "Call backward before changing it, or write to a copy."
+            ) from error
+
+
 def _apart(value: Tensor, leaves: Sequence[Tensor]) -> Tensor:
     """A value without its history; what lies in the memory of another one is still a view."""
     result = value.detach()
@@ -262,15 +279,24 @@ class _Again(torch.autograd.Function):
         context.segment, context.key = segment, key
         # Those of states are changed between forward and backward, by the backward of another call.
         context.states = {place: tensors[place] for place in segment.states}
-        context.save_for_backward(*(t for place, t in enumerate(tensors) if place not in segment.states))
+        kept = [place for place in range(len(tensors)) if place not in segment.states]
+        context.save_for_backward(*(tensors[place] for place in kept))
+        # To name what is written to before the backward, without keeping it alive.
+        context.versions = [(place, weakref.ref(tensors[place]), tensors[place]._version) for place in kept]
         # Which updates of moving statistics were made: each is made once for a forward.
         context.committed = set()
         return results
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor | None) -> Any:
-        saved = iter(context.saved_tensors)
         segment, states = context.segment, context.states
+        try:
+            saved = iter(context.saved_tensors)
+        except RuntimeError as error:
+            # torch names the shape of what was written to; used up graphs are told of elsewhere.
+            if "modified by an inplace operation" in str(error):
+                segment.refuse_changed(context.versions, error)
+            raise
         count = len(segment.program.inputs)
         tensors = [states[place] if place in states else next(saved) for place in range(count)]
         wanted = _wanted(context, count)

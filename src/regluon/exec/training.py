@@ -18,7 +18,7 @@ from ..base.pool import empty_beside
 from ..graph.node import Entry, Node, topological
 from ..ops.defs.normalization import effective_gamma, move_statistics
 from ..ops.internal import CONTIGUOUS, InternalOp, apply_unary, channels_last
-from ..passes import Watch
+from ..passes import TRAINING_PASSES, Watch, skipped
 from ..passes.attention import (
     ATTENTION,
     ATTENTION_BY_ROWS,
@@ -62,30 +62,27 @@ def for_training(
 ) -> list[Entry]:
     """The graph with fused operators: results, gradients and updates of moving statistics are the same.
 
-    ``watch(name, before, after)`` is told of what each step did.
+    ``watch(name, before, after)`` is told of what each pass did that is not switched off.
     """
     images = _IMAGES if device == "cpu" else _images_on_cuda()
-
-    def use_common_forms(entries: Sequence[Entry]) -> list[Entry]:
-        return _use_common_forms(entries, images)
-
-    current = list(entries)
-    norms: list[Joined] = [_use_norms] if training else []
-    attention: list[Joined] = [_attend] if device == "cpu" else []
-    joins: list[Joined] = [
-        *attention,
-        simplify_losses,
-        _pool_first,
-        *norms,
-        use_common_forms,
-        _join_activations,
-        _use_pools,
-    ]
-    for each in joins:
-        before, current = current, each(current)
-        lint(current, each.__name__)
-        if watch is not None:
-            watch(each.__name__.lstrip("_"), before, current)
+    passes: dict[str, Joined] = {
+        "simplify_losses": simplify_losses,
+        "pool_first": _pool_first,
+        "use_common_forms": lambda entries: _use_common_forms(entries, images),
+        "join_activations": _join_activations,
+        "use_pools": _use_pools,
+    }
+    if device == "cpu":
+        passes["attend"] = _attend
+    if training:
+        passes["use_norms"] = _use_norms
+    current, off = list(entries), skipped()
+    for name in TRAINING_PASSES:
+        if name in passes and name not in off:
+            before, current = current, passes[name](current)
+            lint(current, name)
+            if watch is not None:
+                watch(name, before, current)
     if any(node.op in (CONVOLUTION, NORM, POOL) for node in topological(current)):
         current = [_rows_first(entry, images) for entry in current]
         lint(current, "_rows_first")
@@ -136,7 +133,7 @@ def _dense(data: Tensor, weight: Tensor, *bias: Tensor, flatten: bool, kind: str
 CONVOLUTION = InternalOp(
     "convolution_channels_last", _convolution, ("stride", "pad", "dilate", "groups", "kind")
 )
-DENSE = InternalOp("dense", _dense, ("flatten", "kind"))
+DENSE = InternalOp("training_dense", _dense, ("flatten", "kind"))
 SUM = InternalOp("sum", _sum, ("kind",))
 ACTIVATION = InternalOp("activation", _activation, ("kind",))
 POOL = InternalOp("maximum_pooling", _maximum_pooling, ("kernel", "stride", "pad"))
@@ -257,9 +254,9 @@ def _interleaved(joined: Tensor, *, heads: int) -> Tensor:
 
 # Joined attention of prediction, and what computes the same with a gradient that can be differentiated again.
 _ATTENTIONS: dict[Any, InternalOp] = {
-    ATTENTION: InternalOp("attention", attend, ("scale", "turned")),
-    ATTENTION_BY_ROWS: InternalOp("attention_by_rows", attention_of_rows, ("scale", "heads")),
-    INTERLEAVED: InternalOp("attention_interleaved", _interleaved, ("heads",)),
+    ATTENTION: InternalOp("training_attention", attend, ("scale", "turned")),
+    ATTENTION_BY_ROWS: InternalOp("training_attention_by_rows", attention_of_rows, ("scale", "heads")),
+    INTERLEAVED: InternalOp("training_attention_interleaved", _interleaved, ("heads",)),
 }
 
 
@@ -270,9 +267,9 @@ def _attend(entries: Sequence[Entry]) -> list[Entry]:
         own = _ATTENTIONS.get(node.op)
         return None if own is None else [make(own, node, inputs, node.attrs)]
 
-    settings, current = Settings(), list(entries)
+    settings, current, off = Settings(), list(entries), skipped()
     for each in (join_attention, simplify_shapes, attend_by_rows):
-        current = each(current, settings)
+        current = current if each.__name__ in off else each(current, settings)
         if not any(node.op in _ATTENTIONS for node in topological(current)):
             return list(entries)
     # What is made in the graph stays made there, if only by reshaping an input.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module as _import_module
-from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING
 
+from ..base.later import imported_later as _imported_later
 from . import (
     block,
     data,
@@ -48,16 +47,4 @@ __all__ = [
     "utils",
 ]
 
-
-# What few programs use is imported when they first ask for it.
-_LATER = ("contrib", "rnn")
-
-
-def __getattr__(name: str) -> _ModuleType:
-    if name in _LATER:
-        return _import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+__getattr__, __dir__ = _imported_later(globals(), "contrib", "rnn")

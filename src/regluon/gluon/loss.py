@@ -6,6 +6,7 @@ import math
 import numbers
 from typing import Any
 
+from ..base.dtypes import to_torch
 from ..runtime.handles import kinds
 from .hybrid import HybridBlock
 
@@ -32,7 +33,7 @@ __all__ = [
 
 def _weighted(F: Any, loss: Any, weight: float | None, sample_weight: Any) -> Any:
     if sample_weight is not None:
-        loss = F.broadcast_mul(loss, sample_weight)
+        loss = _times(F, loss, sample_weight)
     if weight is not None:
         if not isinstance(weight, numbers.Number):
             raise TypeError(f"the weight of a loss is a number; received {weight!r}")
@@ -45,8 +46,24 @@ def _is_np(value: Any) -> bool:
     return isinstance(value, (kinds.np, kinds.np_symbol))
 
 
+def _times(F: Any, x: Any, y: Any) -> Any:
+    """The product with broadcasting; np arrays may differ in type, as in the originals."""
+    return x * y if _is_np(x) else F.broadcast_mul(x, y)
+
+
 def _shaped_like(F: Any, value: Any, like: Any) -> Any:
     return F.reshape_like(value, like)
+
+
+def _kept_in_type(value: Any, label: Any, pred: Any) -> Any:
+    """``value``, which is made from labels and plain numbers, in the type of the predictions.
+
+    Integers of np make float64 with a plain number, and so would the loss be.
+    """
+    dtype = getattr(label, "dtype", None)
+    if not _is_np(label) or dtype is None or to_torch(dtype).is_floating_point:
+        return value
+    return value.astype(pred.dtype)
 
 
 class Loss(HybridBlock):
@@ -121,17 +138,18 @@ class SigmoidBinaryCrossEntropyLoss(Loss):
                 # max(x, 0) - x*z + log(1 + exp(-|x|))
                 loss = F.relu(pred) - pred * label + F.Activation(-F.abs(pred), act_type="softrelu")
             else:
-                weight = 1 + F.broadcast_mul(pos_weight - 1, label)
+                weight = 1 + _times(F, pos_weight - 1, label)
                 tail = F.Activation(-F.abs(pred), act_type="softrelu") + F.relu(-pred)
                 loss = pred - pred * label + weight * tail
         else:
             eps = 1e-12
+            missing = _kept_in_type(1.0 - label, label, pred)
             if pos_weight is None:
-                loss = -(F.log(pred + eps) * label + F.log(1.0 - pred + eps) * (1.0 - label))
+                loss = -(F.log(pred + eps) * label + F.log(1.0 - pred + eps) * missing)
             else:
                 loss = -(
-                    F.broadcast_mul(F.log(pred + eps) * label, pos_weight)
-                    + F.log(1.0 - pred + eps) * (1.0 - label)
+                    _times(F, F.log(pred + eps) * label, pos_weight)
+                    + F.log(1.0 - pred + eps) * missing
                 )
         return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
 
@@ -208,7 +226,7 @@ class KLDivLoss(Loss):
     def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
         if not self._from_logits:
             pred = F.log_softmax(pred, axis=self._axis)
-        loss = label * (F.log(label + 1e-12) - pred)
+        loss = label * (_kept_in_type(F.log(label + 1e-12), label, pred) - pred)
         loss = _weighted(F, loss, self._weight, sample_weight)
         return self._mean(F, loss) if _is_np(pred) else F.sum(loss, axis=self._batch_axis, exclude=True)
 
@@ -323,7 +341,7 @@ class LogisticLoss(Loss):
     def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
         label = _shaped_like(F, label, pred)
         if self._label_format == "signed":
-            label = (label + 1.0) / 2.0
+            label = _kept_in_type((label + 1.0) / 2.0, label, pred)
         loss = F.relu(pred) - pred * label + F.Activation(-F.abs(pred), act_type="softrelu")
         return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
 
@@ -378,7 +396,8 @@ class PoissonNLLLoss(Loss):
         target = _shaped_like(F, target, pred)
         loss = F.exp(pred) - target * pred if self._from_logits else pred - target * F.log(pred + epsilon)
         if self._compute_full:
-            # Stirling's approximation of log(target!).
+            # Stirling's approximation of log(target!). The logarithm of integers would be integers here.
+            target = _kept_in_type(target, target, pred)
             stirling = target * F.log(target) - target + 0.5 * F.log(2 * target * math.pi)
             loss = loss + stirling * (target > 1)
         loss = _weighted(F, loss, self._weight, sample_weight)

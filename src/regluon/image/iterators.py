@@ -12,7 +12,7 @@ import torch
 
 from ..array import NDArray, ndarray
 from ..base import config
-from ..base.errors import MXNetError
+from ..base.errors import MXNetError, early_end
 from ..gluon.data._arrays import wrap, wrap_numpy
 from ..gluon.data.vision.transforms import kernels
 from ..io import DataBatch, DataDesc, DataIter
@@ -232,7 +232,7 @@ class ImageIter(DataIter):
     def _sample(self) -> tuple[Any, Any]:
         """The next image, (channels, height, width), and its label."""
         label, content = self.next_sample()
-        image = self.augmentation_transform(self.imdecode(content))
+        image = self._augmented(self.imdecode(content))
         label = numpy.atleast_1d(numpy.asarray(label))
         if label.size != self.label_width:
             raise MXNetError(
@@ -240,6 +240,12 @@ class ImageIter(DataIter):
                 f"{label.size} label(s)"
             )
         return self._checked(image), label if self.label_width > 1 else label[0]
+
+    def _augmented(self, *given: Any) -> Any:
+        try:
+            return self.augmentation_transform(*given)
+        except StopIteration as error:
+            raise early_end(f"an augmenter of {type(self).__name__}") from error
 
     def _checked(self, image: Any) -> Any:
         values = self.postprocess_data(image)
@@ -413,7 +419,7 @@ class ImageDetIter(ImageIter):
 
     def _sample(self) -> tuple[Any, Any]:
         label, content = self.next_sample()
-        image, objects = self.augmentation_transform(self.imdecode(content), self._parse_label(label))
+        image, objects = self._augmented(self.imdecode(content), self._parse_label(label))
         return self._checked(image), objects
 
     def augmentation_transform(self, data: Any, label: Any = None) -> Any:

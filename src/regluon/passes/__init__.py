@@ -1,5 +1,6 @@
 """Passes: pure functions from a graph to an equivalent graph that runs faster at prediction.
 
+Those of training graphs are in `exec.training`; a name switches off the passes of both kinds that have it.
 A pass never changes a node in place. With ``REGLUON_CHECK_GRAPHS=1`` in the environment, as in the tests,
 `lint` checks the graph before and after each. A pass is switched off by
 ``with regluon.passes.skip("fold_batch_norm"):`` around the first call, or by the environment variable
@@ -31,7 +32,17 @@ from .lint import check, lint
 from .rewrite import Settings
 from .strides import stride_early
 
-__all__ = ["PASSES", "Settings", "Watch", "lint", "optimize", "protect_outputs", "skip", "skipped"]
+__all__ = [
+    "PASSES",
+    "TRAINING_PASSES",
+    "Settings",
+    "Watch",
+    "lint",
+    "optimize",
+    "protect_outputs",
+    "skip",
+    "skipped",
+]
 
 Pass = Callable[[Sequence[Entry], Settings], list[Entry]]
 # Told of a pass: its name, the graph before, and the graph after it.
@@ -53,6 +64,17 @@ PASSES: tuple[Pass, ...] = (
     use_integers,
 )
 
+# The names of those of training graphs, in their order.
+TRAINING_PASSES = (
+    "attend",
+    "simplify_losses",
+    "pool_first",
+    "use_norms",
+    "use_common_forms",
+    "join_activations",
+    "use_pools",
+)
+
 # Passes that have nothing to do in a graph without any of these operators.
 _NEEDS: dict[Pass, frozenset[str]] = {
     remove_identities: IDENTITIES | CASTS | {"Dropout"},
@@ -72,8 +94,8 @@ _SWITCH = "REGLUON_SKIP_PASSES"
 
 
 def names() -> list[str]:
-    """The names of the passes, in the order they first run."""
-    return list(dict.fromkeys(each.__name__ for each in PASSES))
+    """The names of the passes, in the order they first run: those of prediction, then those of training."""
+    return list(dict.fromkeys([*(each.__name__ for each in PASSES), *TRAINING_PASSES]))
 
 
 def _from_environment() -> set[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module as _import_module
-from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING
 
+from ...base.later import imported_later as _imported_later
 from . import batchify
 from .dataloader import DataLoader
 from .dataset import ArrayDataset, Dataset, RecordFileDataset, SimpleDataset
@@ -37,13 +36,4 @@ __all__ = [
     "vision",
 ]
 
-
-def __getattr__(name: str) -> _ModuleType:
-    # Imported when it is first asked for.
-    if name == "vision":
-        return _import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), "vision"})
+__getattr__, __dir__ = _imported_later(globals(), "vision")

@@ -20,6 +20,7 @@ import numpy
 import torch.utils.data
 
 from ...base import config, rng
+from ...base.errors import early_end
 from ._arrays import host_seed, pack, unpack
 from .batchify import default_batchify_fn
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
@@ -143,7 +144,7 @@ class DataLoader:
     def _make(self, seed: int, indices: Any) -> Any:
         """A batch whose random draws, of `mx.random` and of transforms, follow from its seed."""
         with rng.drawing_from(seed):
-            return self._batchify_fn(_samples(self._dataset, indices))
+            return _batch(self._dataset, indices, self._batchify_fn)
 
     def _iterate_threads(self) -> Iterator[Any]:
         settings = _Settings()
@@ -201,6 +202,14 @@ class DataLoader:
                     raise RuntimeError(WORKER_DIED.format(error)) from error
                 raise
             yield unpack(batch, self._pin_memory)
+
+
+def _batch(dataset: Any, indices: Any, batchify_fn: Callable[[list[Any]], Any]) -> Any:
+    try:
+        return batchify_fn(_samples(dataset, indices))
+    except StopIteration as error:
+        # From a worker process it would be taken for the end of the epoch.
+        raise early_end(f"a {type(dataset).__name__} or the batchify_fn of a DataLoader") from error
 
 
 def _samples(dataset: Any, indices: Any) -> list[Any]:
@@ -267,7 +276,7 @@ class _BatchSource(torch.utils.data.Dataset[Any]):
         self._settings.apply_to_process()
         _seed_everything(seed)
         with rng.drawing_from(seed):
-            return pack(self._batchify_fn(_samples(self._dataset, indices)))
+            return pack(_batch(self._dataset, indices, self._batchify_fn))
 
 
 def _seed_everything(seed: int) -> None:

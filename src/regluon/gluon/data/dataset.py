@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...array import NDArray
+from ...base.errors import early_end
 from .sampler import FilterSampler, Sampler
 
 __all__ = ["ArrayDataset", "Dataset", "RecordFileDataset", "SimpleDataset"]
@@ -200,7 +201,10 @@ class _TransformedDataset(Dataset):
 
     def __getitem__(self, idx: int) -> Any:
         item = self._data[idx]
-        return self._fn(*item) if isinstance(item, tuple) else self._fn(item)
+        try:
+            return self._fn(*item) if isinstance(item, tuple) else self._fn(item)
+        except StopIteration as error:
+            raise early_end(f"the transform of sample {idx!r} of a {type(self._data).__name__}") from error
 
 
 class _TransformFirst:
