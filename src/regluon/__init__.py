@@ -38,10 +38,8 @@ from . import (  # noqa: E402
     initializer,
     kvstore,
     lr_scheduler,
-    metric,
     optimizer,
     random,
-    recordio,
     serial,
     util,
 )
@@ -87,8 +85,8 @@ rnd = random
 __getattr__, __dir__ = _imported_later(
     globals(),
     *("amp", "callback", "contrib", "engine", "executor", "executor_manager", "image", "io", "libinfo"),
-    *("library", "log", "model", "module", "monitor", "onnx", "operator", "profiler", "registry", "rnn"),
-    *("test_utils", "visualization"),
+    *("library", "log", "metric", "model", "module", "monitor", "onnx", "operator", "profiler", "recordio"),
+    *("registry", "rnn", "test_utils", "visualization"),
     img=".image",
     mod=".module",
     mon=".monitor",

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from ..base.later import imported_later as _imported_later
 from . import (
     block,
-    data,
     loss,
-    metric,
     model_zoo,
     nn,
     trainer,
@@ -22,7 +20,7 @@ from .torch_block import from_torch
 from .trainer import Trainer
 
 if TYPE_CHECKING:
-    from . import contrib, rnn
+    from . import contrib, data, metric, rnn
 
 __all__ = [
     "Block",
@@ -47,4 +45,4 @@ __all__ = [
     "utils",
 ]
 
-__getattr__, __dir__ = _imported_later(globals(), "contrib", "rnn")
+__getattr__, __dir__ = _imported_later(globals(), "contrib", "data", "metric", "rnn")
