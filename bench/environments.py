@@ -89,6 +89,8 @@ def settle(name: str, python: Path) -> None:
     if not hasattr(os, "posix_fadvise"):
         return
     for library in python.parent.parent.glob("lib/python*/site-packages/**/*.so*"):
+        if not library.is_file():
+            continue
         file = os.open(library, os.O_RDONLY)
         try:
             # What is not on disk yet stays in the cache.

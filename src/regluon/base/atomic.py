@@ -75,7 +75,7 @@ def write_text(path: str | os.PathLike[str], text: str, lasting: bool = True) ->
 
 
 def _refused(number: int, path: str | os.PathLike[str], remedy: str, place: str) -> OSError:
-    """Said here: the temporary file's name, which the system would give, means nothing to the reader."""
+    """The error for a path; the system's would name the temporary file, which means nothing to the reader."""
     return OSError(number, f"{os.strerror(number)}: cannot write {os.fspath(path)!r}; {remedy}", place)
 
 

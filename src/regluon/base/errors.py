@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "CHANGED_IN_PLACE",
     "DeferredInitializationError",
     "MXNetError",
     "NotImplementedForSymbol",
@@ -42,6 +43,10 @@ class NotImplementedForSymbol(MXNetError, NotImplementedError):
             "stands for a computation and has no values. Bind or evaluate it first, or leave the block that "
             "needs the value unhybridized."
         )
+
+
+# In torch's error for a value that a backward needs and that was written to.
+CHANGED_IN_PLACE = "modified by an inplace operation"
 
 
 def early_end(what: str) -> RuntimeError:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..base.errors import MXNetError
+from ..base.errors import CHANGED_IN_PLACE, MXNetError
 from ..graph.dims import relocated
 from ..graph.node import Entry, Node, topological
 from ..ops.internal import KEY, InternalOp, Slot
@@ -244,7 +244,6 @@ class Segment:
             )
         return results, constant
 
-
     def refuse_changed(self, versions: Sequence[tuple[int, Any, int]], error: RuntimeError) -> None:
         """Raise an error that names the inputs written to since ``(place, reference, version)`` was noted."""
         changed = []
@@ -294,7 +293,7 @@ class _Again(torch.autograd.Function):
             saved = iter(context.saved_tensors)
         except RuntimeError as error:
             # torch names the shape of what was written to; used up graphs are told of elsewhere.
-            if "modified by an inplace operation" in str(error):
+            if CHANGED_IN_PLACE in str(error):
                 segment.refuse_changed(context.versions, error)
             raise
         count = len(segment.program.inputs)

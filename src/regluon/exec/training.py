@@ -65,21 +65,21 @@ def for_training(
     ``watch(name, before, after)`` is told of what each pass did that is not switched off.
     """
     images = _IMAGES if device == "cpu" else _images_on_cuda()
-    passes: dict[str, Joined] = {
+    passes: dict[str, Joined | None] = {
+        "attend": _attend if device == "cpu" else None,
         "simplify_losses": simplify_losses,
         "pool_first": _pool_first,
+        "use_norms": _use_norms if training else None,
         "use_common_forms": lambda entries: _use_common_forms(entries, images),
         "join_activations": _join_activations,
         "use_pools": _use_pools,
     }
-    if device == "cpu":
-        passes["attend"] = _attend
-    if training:
-        passes["use_norms"] = _use_norms
+    # The names lie below, where they are switched off.
+    assert tuple(passes) == TRAINING_PASSES
     current, off = list(entries), skipped()
-    for name in TRAINING_PASSES:
-        if name in passes and name not in off:
-            before, current = current, passes[name](current)
+    for name, each in passes.items():
+        if each is not None and name not in off:
+            before, current = current, each(current)
             lint(current, name)
             if watch is not None:
                 watch(name, before, current)

@@ -147,10 +147,7 @@ class SigmoidBinaryCrossEntropyLoss(Loss):
             if pos_weight is None:
                 loss = -(F.log(pred + eps) * label + F.log(1.0 - pred + eps) * missing)
             else:
-                loss = -(
-                    _times(F, F.log(pred + eps) * label, pos_weight)
-                    + F.log(1.0 - pred + eps) * missing
-                )
+                loss = -(_times(F, F.log(pred + eps) * label, pos_weight) + F.log(1.0 - pred + eps) * missing)
         return self._mean(F, _weighted(F, loss, self._weight, sample_weight))
 
 

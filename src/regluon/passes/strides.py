@@ -43,7 +43,7 @@ def stride_early(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
             if stride == node.attrs["stride"] and not given:
                 return None
             attrs = {**node.attrs, "stride": stride}
-            return [make(CONVOLUTION, node, inputs, attrs, _fewer(node, steps))]
+            return [make(CONVOLUTION, node, inputs, attrs, _fewer(Entry(node, 0), steps))]
         if not steps:
             return None
         several = inputs if node.op is ADD else inputs[:1]
@@ -52,7 +52,8 @@ def stride_early(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
             for old, new in zip(node.inputs, several, strict=False)
         ]
         assert node.op is not None
-        return [make(node.op, node, [*picked, *inputs[len(several) :]], node.attrs, _fewer(node, steps))]
+        specs = _fewer(Entry(node, 0), steps)
+        return [make(node.op, node, [*picked, *inputs[len(several) :]], node.attrs, specs)]
 
     return rewrite(entries, replace, ("convolution", "add", "affine", "unary"))
 
@@ -75,23 +76,19 @@ def _total(node: Node, steps: _Steps) -> _Steps:
     return tuple(a * b for a, b in zip(own, steps, strict=True)) if steps else own
 
 
-def _fewer(node: Node, steps: _Steps) -> list[Spec] | None:
-    """The output of a node with every so many of its pixels."""
-    if not steps or node.specs is None:
-        return node.specs
-    spec = node.specs[0]
+def _fewer(value: Entry, steps: _Steps) -> list[Spec] | None:
+    """Shape and type of a value with every so many of its pixels."""
+    spec = value.spec
+    if not steps or spec is None:
+        return None if spec is None else [spec]
     pixels = (-(-size // step) for size, step in zip(spec.shape[2:], steps, strict=True))
     return [Spec((*spec.shape[:2], *pixels), spec.dtype)]
 
 
 def _pick(node: Node, value: Entry, steps: _Steps) -> Entry:
     """Every so many pixels of a value: means of one pixel, which keep what is no number."""
-    spec = value.spec
-    assert spec is not None
-    pixels = (-(-size // step) for size, step in zip(spec.shape[2:], steps, strict=True))
     attrs = {"kernel": (1,) * len(steps), "stride": steps, "pool_type": "avg"}
-    specs = [Spec((*spec.shape[:2], *pixels), spec.dtype)]
-    return make(get("Pooling"), node, [value], attrs, specs, f"{node.name}_pixels")
+    return make(get("Pooling"), node, [value], attrs, _fewer(value, steps), f"{node.name}_pixels")
 
 
 def _wanted(entries: Sequence[Entry], order: Sequence[Node]) -> dict[Node, _Steps]:
@@ -112,11 +109,14 @@ def _wanted(entries: Sequence[Entry], order: Sequence[Node]) -> dict[Node, _Step
 
 def _may_skip(node: Node) -> bool:
     """Whether a node can compute some of its pixels alone."""
-    if shape_of(Entry(node, 0)) is None:
+    shape = shape_of(Entry(node, 0))
+    if shape is None:
         return False
     if node.op is CONVOLUTION:
         return not node.attrs["transposed"]
-    return node.op in (ADD, UNARY) or (node.op is AFFINE and node.attrs["axis"] == 1)
+    if node.op is ADD:
+        return all(shape_of(entry) == shape for entry in node.inputs)
+    return node.op is UNARY or (node.op is AFFINE and node.attrs["axis"] == 1)
 
 
 def _asks(node: Node, index: int, steps: _Steps) -> _Steps:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from ..base.errors import MXNetError
+from ..base.errors import CHANGED_IN_PLACE, MXNetError
 from . import targets
 from .handles import kinds
 from .state import State, state
@@ -309,7 +309,7 @@ def _explained(error: RuntimeError) -> Exception:
     text = str(error)
     if isinstance(error, (MXNetError, NotImplementedError, RecursionError)):
         return error
-    if "modified by an inplace operation" in text:
+    if CHANGED_IN_PLACE in text:
         return MXNetError(
             f"An array{_described(text)} that backward needs was changed in-place (+=, -=, x[:]=, ...) after "
             "it was recorded. Call backward before changing it, or write to a copy."
