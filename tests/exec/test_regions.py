@@ -94,6 +94,21 @@ ACTIVATIONS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pad", "dilate"), [(1, 2, 1, 2), (2, 2, 3, 2), (2, 4, 3, 2), (1, 2, 1, 1)]
+)
+def test_outputs_that_all_read_padding(kernel: int, stride: int, pad: int, dilate: int) -> None:
+    """oneDNN's kernels for some of these end the process."""
+    layer = nn.Conv1D(2, kernel, strides=stride, padding=pad, dilation=dilate, in_channels=5)
+    net = build(layer)
+    layer.bias.set_data(mx.nd.array([1, 2]))
+    x = mx.nd.random.normal(shape=(3, 5, 1))
+    net.hybridize(static_alloc=True, static_shape=True)
+    expected = functional.conv1d(tensor(x), tensor(layer.weight.data()), None, stride, pad, dilate)
+    assert not expected.any()
+    np.testing.assert_array_equal(run(net, x)[:, :, 0], [[1, 2]] * 3)
+
+
 @needs_onednn
 @pytest.mark.parametrize("kind", ACTIVATIONS)
 @pytest.mark.parametrize("place", ["fused", "alone"])

@@ -83,7 +83,9 @@ def suits(node: Node, settings: Settings) -> bool:
     weights = all(constants[1 : 3 if attrs.get("bias") else 2])
     residual = bool(attrs.get("residual")) and constants[-1]
     if node.op in (CONVOLUTION, DENSE):
-        return not attrs.get("transposed") and weights and not constants[0] and not residual
+        if attrs.get("transposed") or residual or constants[0] or not weights:
+            return False
+        return node.op is DENSE or _reads_data(node)
     if node.op is ATTENTION_BY_ROWS:
         return _has_few_scores(node) and not any(constants)
     if node.op is UNARY:
@@ -128,8 +130,24 @@ def _suits_lstm(node: Node, settings: Settings) -> bool:
     return not draws and [settings.is_constant(entry) for entry in inputs] == [False, True, False, False]
 
 
+def _reads_data(node: Node) -> bool:
+    """Whether along each axis some output of a convolution reads data, and not padding alone.
+
+    oneDNN 3.12 has kernels that end the process otherwise.
+    """
+    attrs, sizes = node.attrs, shape_at(node.inputs[0])[2:]
+    kernel, made = shape_at(node.inputs[1])[2:], shape_at(Entry(node, 0))[2:]
+    axes = zip(sizes, kernel, made, attrs["stride"], attrs["pad"], attrs["dilate"], strict=True)
+    return all(
+        any(0 <= place * stride - pad + tap * step < size for place in range(count) for tap in range(taps))
+        for size, taps, count, stride, pad, step in axes
+    )
+
+
 def _suits_integers(node: Node, constants: list[bool]) -> bool:
     """The same for operators on integers."""
+    if node.op is QUANTIZED_CONVOLUTION and not _reads_data(node):
+        return False
     if node.op in _INTEGER_LAYERS:
         rest = 5 if node.attrs["bias"] else 4
         return not constants[0] and all(constants[1:rest]) and not any(constants[rest:])
